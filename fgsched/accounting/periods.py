@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import word_list
 from fgsched.domain.times import DAY, HOUR, format_time, parse_time
 
 Noun = Literal["week", "month", "day", "period"]
@@ -18,9 +19,8 @@ _WEEK = re.compile(r"([0-9]{4})-?[Ww]([0-9]{2})")
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})")
 _ISO = "%Y-%m-%dT%H:%M:%S%z"
 _DASH = "\u2013"
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June", "July"),
-    *("August", "September", "October", "November", "December"),
+_MONTHS = word_list(
+    """January February March April May June July August September October November December"""
 )
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _FIRST_YEAR, _LAST_YEAR = 1971, 9998

@@ -22,9 +22,8 @@ from fgsched.views.fields import ACCOUNTS
 from fgsched.views.listing import Delimited, Format
 from fgsched.views.options import ACCOUNTING, AccountOptions
 
-_CHOOSING = (  # attributes that choose, order and colour jobs
-    *("id", "array", "task", "tasks", "user", "name", "partition", "account", "qos", "state", "reason"),
-    *("submitted_at", "started_at", "ended_at"),
+_CHOOSING = view.attributes(  # they choose, order and colour jobs
+    view.label, view.ended_at, "user name partition account qos reason submitted_at started_at"
 )
 _CLIENTS_OWN = ("starts_at", "step")  # attributes that the controller does not have
 _FITS = 9  # columns at most, of which a narrow window leaves out some

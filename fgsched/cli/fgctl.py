@@ -11,13 +11,13 @@ from fgsched.cli.command import CommandGroup, options_of, output, run, said_by, 
 from fgsched.cli.reservation import is_about_reservation, reservation_call
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
-from fgsched.domain.text import shown
+from fgsched.domain.text import shown, word_list
 from fgsched.domain.units import parse_ids, parse_indices
 from fgsched.protocol import Call, Outcome, Outcomes
 from fgsched.system.userfiles import create_own
 from fgsched.views import choices, layouts
 
-_UNBUILT = (*("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "completing", "version"),)
+_UNBUILT = word_list("shutdown takeover reboot setdebug abort token completing version")
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
 
 

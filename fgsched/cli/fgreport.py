@@ -6,10 +6,11 @@ import click
 
 from fgsched.cli.command import Command, options_of, run
 from fgsched.domain.errors import Exit
+from fgsched.domain.text import word_list
 
-REPORTS = (
-    *("overview", "users", "top", "waits", "failures", "utilization", "waste", "strangers", "intruders"),
-    *("health", "capacity", "charge", "me", "status"),
+REPORTS = word_list(
+    """overview users top waits failures utilization waste strangers intruders health capacity charge me
+    status"""
 )
 
 

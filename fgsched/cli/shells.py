@@ -6,9 +6,11 @@ are none, the shell offers files. The build imports this module before any depen
 
 from collections.abc import Mapping
 
-COMMANDS = (
-    *("fgsub", "fgrun", "fgq", "fgcancel", "fginfo", "fgctl", "fgacct", "fgwait", "fgprio", "fgshare"),
-    *("fgtail", "fgreport", "fgeff", "fgstat", "fgtop", "fgfence", "fgsched"),
+from fgsched.domain.text import word_list
+
+COMMANDS = word_list(
+    """fgsub fgrun fgq fgcancel fginfo fgctl fgacct fgwait fgprio fgshare fgtail fgreport fgeff fgstat fgtop
+    fgfence fgsched"""
 )
 FILES = {"bash": "NAME", "zsh": "_NAME", "fish": "NAME.fish"}  # shell -> file that the shell expects
 FOLDERS = {  # shell -> directory of these files below the prefix of an installation

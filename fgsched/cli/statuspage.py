@@ -13,6 +13,7 @@ from fgsched.cli.reporting import refuse_private
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import BadUsage, StorageError, Unreachable
+from fgsched.domain.text import word_list
 from fgsched.domain.units import format_share
 from fgsched.domain.waiting import ExpectedStart
 from fgsched.gpus import vendors
@@ -29,10 +30,8 @@ from fgsched.views.gpu import job_counts, job_memory, outside_memory, parts_of, 
 
 METRICS = "metrics"  # the format that no other report has
 METRICS_FILE = "fgsched.prom"  # the suffix that node_exporter reads
-_OTHERS = (  # options that other reports have
-    *("since", "until", "yesterday", "week", "month"),
-    *("keep", "to", "subject", "user"),
-)
+# options that other reports have
+_OTHERS = word_list("since until yesterday week month keep to subject user")
 _FIELDS = (*present.ATTRIBUTES, "partition")  # attributes of JobInfo
 _MOST_NEXT = 10  # pending jobs with an expected start
 _SECONDS = 10.0  # until a controller that does not answer is given up

@@ -17,12 +17,11 @@ from fgsched.views import choices
 from fgsched.views import job as view
 
 BATCH = "batch"
-FIELDS = (  # attributes of a job that its steps need
-    *("id", "array", "task", "tasks", "attempt", "started_at", "ended_at", "elapsed", "suspended"),
-    *("allocated", "srun_steps"),
+FIELDS = view.attributes(  # of a job that its steps need
+    view.label, view.allocation_time, "attempt started_at ended_at allocated srun_steps"
 )
 _RUNNING = [JobState.RUNNING, JobState.SUSPENDED]
-_FIELDS = ("id", "array", "task", "tasks", "state", "srun_steps")
+_FIELDS = view.attributes(view.label, "state srun_steps")
 
 
 def split(texts: Iterable[str]) -> tuple[list[str], dict[str, set[str]]]:

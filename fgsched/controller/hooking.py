@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fgsched.controller.turn import EpilogDone, Event, HostShort, PrologFailed
 from fgsched.domain.job import Job
+from fgsched.domain.text import word_list
 from fgsched.domain.units import format_share
 from fgsched.hooks.filtering import MOST_OUTPUT, is_refusal
 from fgsched.hooks.process import HookRunner, RelayProcess
@@ -35,9 +36,9 @@ _SLURM = {  # our variable -> the variables of Slurm with its value
     "FG_JOB_NODELIST": ("SLURM_JOB_NODELIST", "SLURMD_NODENAME"),
     **{
         f"FG_{name}": (f"SLURM_{name}",)
-        for name in (
-            *("JOB_UID", "JOB_GID", "JOB_USER", "JOB_NAME", "JOB_PARTITION", "JOB_ACCOUNT", "JOB_QOS"),
-            *("GPUS_ON_NODE", "CPUS_ON_NODE", "RESTART_COUNT", "ARRAY_JOB_ID", "ARRAY_TASK_ID"),
+        for name in word_list(
+            """JOB_UID JOB_GID JOB_USER JOB_NAME JOB_PARTITION JOB_ACCOUNT JOB_QOS GPUS_ON_NODE CPUS_ON_NODE
+            RESTART_COUNT ARRAY_JOB_ID ARRAY_TASK_ID"""
         )
     },
 }

@@ -40,6 +40,11 @@ _SURROGATE = lazy_regex("[\ud800-\udfff]")
 _NOT_PLAIN = lazy_regex("[\0-\x1f\x7f\ud800-\udfff]")
 
 
+def word_list(text: str) -> tuple[str, ...]:
+    """Return the words of a text: the form of long tables of words."""
+    return tuple(text.split())
+
+
 def storable(text: str) -> str:
     """Return `text` as UTF-8: a byte that is not UTF-8, and NUL, become \\xe9; at most 64 Ki characters."""
     text = text[:_LONGEST_STORED]

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from fgsched.domain.text import word_list
 from fgsched.lifecycle.containers import Mount, is_path
 
 DRIVER = "/run/fgsched-driver"  # directory of the libraries of the GPU driver in a container
@@ -124,14 +125,16 @@ def bubblewrap(inside: Inside, tree: ImageTree) -> list[str]:
     return [
         "bwrap",
         *_root(inside.image, "", [mount.target for mount in mounts], tree),
-        *("--dev-bind", "/proc", "/proc", "--ro-bind", "/sys", "/sys", "--dev", "/dev"),
-        *("--dev-bind", "/dev/shm", "/dev/shm", "--tmpfs", "/run"),
+        *word_list("--dev-bind /proc /proc --ro-bind /sys /sys --dev /dev --dev-bind /dev/shm /dev/shm"),
+        *word_list("--tmpfs /run"),
         *(word for node in inside.devices for word in ("--dev-bind", node, node)),
         *(word for mount in mounts for word in _bound(mount)),
         *_fenced(inside),
         *(word for path in inside.driver for word in ("--ro-bind", path, f"{DRIVER}/{_base(path)}")),
         *(word for name, value in inside.environment.items() for word in ("--setenv", name, value)),
-        *("--chdir", inside.workdir, "--"),
+        "--chdir",
+        inside.workdir,
+        "--",
         *inside.command(driver=DRIVER if inside.driver else ""),
     ]
 
@@ -208,8 +211,9 @@ def podman(inside: Inside, *, is_root: bool, init: bool, has_cdi: bool) -> list[
         *(Mount(path, f"{DRIVER}/{_base(path)}", False) for path in driver),
     ]
     return [
-        *("podman", "run", "--rm", "--interactive", "--cgroups=disabled", "--network=host", "--env-host"),
-        *("--log-driver=none", "--security-opt=label=disable", f"--workdir={inside.workdir}"),
+        *word_list("podman run --rm --interactive --cgroups=disabled --network=host --env-host"),
+        *word_list("--log-driver=none --security-opt=label=disable"),
+        f"--workdir={inside.workdir}",
         *(["--tty"] if inside.is_terminal else []),
         *(["--init"] if init else []),
         *([] if is_root else ["--userns=keep-id"]),
@@ -256,7 +260,9 @@ def apptainer(inside: Inside, *, name: str) -> list[str]:
         shown.append(Mount(fence.prover, fence.prover, False))
     image = inside.image if is_path(inside.image) or "://" in inside.image else f"docker://{inside.image}"
     return [
-        *(name, "--quiet", "exec"),
+        name,
+        "--quiet",
+        "exec",
         *([inside.gpu_option] if inside.devices and inside.gpu_option else []),
         *(f"--bind={mount.source}:{mount.target}" + ("" if mount.is_writable else ":ro") for mount in shown),
         *(f"--env={key}={value}" for key, value in inside.environment.items() if key != "HOME"),

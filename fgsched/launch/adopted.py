@@ -14,8 +14,14 @@ from contextlib import suppress
 
 ORDER = (signal.SIGTERM, signal.SIGCONT)  # together they are the order to end
 _FORWARDED = (
-    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM),
-    *(signal.SIGTSTP, signal.SIGWINCH),
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGTSTP,
+    signal.SIGWINCH,
     *ORDER,  # handled last: then the launcher gives orders
 )
 _TOGETHER = 1.0  # seconds within which SIGCONT and SIGTERM are the order to end, not signals of a user

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from fgsched.domain.job import Hold, Job, Request, is_instance
+from fgsched.domain.text import word_list
 from fgsched.domain.units import format_indices, format_share, parse_indices
 from fgsched.domain.vendor import VendorFacts
 from fgsched.lifecycle import containers, mps
@@ -155,11 +156,10 @@ _SLURM = {  # our variable -> those of Slurm with its value
     "TMPDIR": ("SLURM_TMPDIR",),
     **{
         f"FG_{name}": (f"SLURM_{name}",)
-        for name in (
-            *("JOB_NAME", "JOB_PARTITION", "JOB_ACCOUNT", "JOB_QOS", "JOB_USER", "JOB_START_TIME"),
-            *("JOB_END_TIME", "JOB_DEPENDENCY", "SUBMIT_DIR", "SUBMIT_HOST"),
-            *("MEM_PER_NODE", "GPUS_ON_NODE", "RESTART_COUNT", "ARRAY_JOB_ID", "ARRAY_TASK_ID"),
-            *("ARRAY_TASK_COUNT", "ARRAY_TASK_MIN", "ARRAY_TASK_MAX", "ARRAY_TASK_STEP"),
+        for name in word_list(
+            """JOB_NAME JOB_PARTITION JOB_ACCOUNT JOB_QOS JOB_USER JOB_START_TIME JOB_END_TIME JOB_DEPENDENCY
+            SUBMIT_DIR SUBMIT_HOST MEM_PER_NODE GPUS_ON_NODE RESTART_COUNT ARRAY_JOB_ID ARRAY_TASK_ID
+            ARRAY_TASK_COUNT ARRAY_TASK_MIN ARRAY_TASK_MAX ARRAY_TASK_STEP"""
         )
     },
 }

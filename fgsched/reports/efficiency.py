@@ -27,11 +27,19 @@ ROOM_HOST = 1.2  # of the largest use of host memory and of CPUs
 ROOM_REFUSED = 1.05  # of what a refused allocation would have needed
 WORTH = 0.75  # the largest part of a request that a proposal may keep
 _LEAST_SAMPLED = 60.0  # seconds without a GPU process that prove that a job needs no GPU
-ASKED = (  # attributes of JobInfo that `run_of` needs
-    *("id", "array", "task", "tasks", "user", "uid", "partition", "state", "reason", "attempt", "exit_code"),
-    *("signal", "post_mortem", "warning", "submitted_at", "eligible_at", "started_at", "ended_at", "elapsed"),
-    *("suspended", "allocated", "tier", "cpu_seconds", "max_rss", "gpu_peak", "usage", "request"),
-    *("name", "cpus", "ntasks", "host_memory", "time_limit"),
+ASKED = view.attributes(  # of JobInfo, for runs and their sheets
+    view.label,
+    view.is_measured,
+    view.waited,
+    view.charged_seconds,
+    view.allocated_share,
+    view.gpu_memory,
+    view.gpu_peak,
+    view.host_part,
+    view.cpu_part,
+    view.time_part,
+    view.exit_status,
+    "user uid partition reason attempt post_mortem warning submitted_at ended_at usage request name ntasks",
 )
 _N = TypeVar("_N", int, float)
 _LEAST_RUN = 60.0  # seconds of a run that did not complete

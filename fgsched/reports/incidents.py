@@ -48,8 +48,14 @@ from fgsched.reports.wording import (
 )
 
 KINDS = (
-    *("FAILED", "TIMEOUT", "GPU out of memory", "host out of memory", "host or GPU fault", "cancelled"),
-    *("deadline", "preempted"),
+    "FAILED",
+    "TIMEOUT",
+    "GPU out of memory",
+    "host out of memory",
+    "host or GPU fault",
+    "cancelled",
+    "deadline",
+    "preempted",
 )
 _ALWAYS = 6  # kinds that have a row even without a job
 _STATES = {

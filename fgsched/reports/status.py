@@ -15,6 +15,7 @@ from fgsched.accounting.periods import Period
 from fgsched.accounting.records import GpuRecord, Owner
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState, Reason
+from fgsched.domain.text import word_list
 from fgsched.domain.times import format_time
 from fgsched.domain.units import GIB, format_share
 from fgsched.domain.waiting import ExpectedStart
@@ -55,12 +56,16 @@ Record = TypeVar("Record", bound=Struct)
 _RECENT = 300  # seconds: the maximum age of the minute that gives the present class of a job
 _EVER = Period(since=0.0, until=1e11, noun="period", closed=True)
 ATTRIBUTES = (  # of jobs that `status` needs
-    *(*FIELDS, "name", "user", "reason", "indices", "share", "gpus", "elapsed", "time_limit"),
-    *("submitted_at", "priority"),
+    *FIELDS,
+    *word_list("name user reason indices share gpus elapsed time_limit submitted_at priority"),
 )
 _BLOCKED = {  # reasons of jobs that do not start until something else happens
-    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.PROLOG_FAILED),
-    *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER),
+    Reason.HELD_USER,
+    Reason.HELD_ADMIN,
+    Reason.HELD_MAX_REQUEUE,
+    Reason.PROLOG_FAILED,
+    Reason.DEPENDENCY,
+    Reason.DEPENDENCY_NEVER,
 }
 _ISO = "%Y-%m-%dT%H:%M:%S%z"
 

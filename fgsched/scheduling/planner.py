@@ -174,10 +174,8 @@ class _Planning:
         """
         kept: list[Head] = []
         best: dict[str, tuple[float, float, int, ClassQueue]] = {}
-        may_fit, passed, now, max_age_points, age_rate = (
-            *(self._capacity.may_fit, self._without_room, self._now),
-            *(self._max_age_points, self._age_rate),
-        )
+        may_fit, passed, now = self._capacity.may_fit, self._without_room, self._now
+        max_age_points, age_rate = self._max_age_points, self._age_rate
         claims = self._queue.claims
         turns = {kind: turn for turn, kind in enumerate(claims)}
         for number, group in enumerate(self._queue.groups, 1):

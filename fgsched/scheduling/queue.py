@@ -240,7 +240,15 @@ class ClassQueue:
     """The jobs of one class. Its first job is kept up to date, so that a plan only examines that."""
 
     __slots__ = (
-        *("_heap", "_since", "cpus", "first", "gpus", "host_memory", "kind", "memory", "share"),
+        "_heap",
+        "_since",
+        "cpus",
+        "first",
+        "gpus",
+        "host_memory",
+        "kind",
+        "memory",
+        "share",
         "standing",
     )
 

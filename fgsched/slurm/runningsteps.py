@@ -16,10 +16,12 @@ from fgsched.views import job as view
 from fgsched.views.display import host_name, shown_time
 from fgsched.views.listing import TableColumn, by_letters
 
-_FIELDS = (
-    *("id", "array", "task", "tasks", "user", "uid", "partition", "state", "attempt", "started_at"),
-    *("ended_at", "elapsed", "suspended", "allocated", "srun_steps", "name", "ntasks", "cpus", "gpus"),
-    *("host_memory", "time_limit"),
+_FIELDS = view.attributes(
+    view.label,
+    view.allocation_time,
+    view.allocated_tres,
+    "user uid partition state started_at ended_at",
+    "srun_steps name ntasks gpus time_limit",
 )
 _RUNNING = [JobState.RUNNING, JobState.SUSPENDED]
 _USUAL = "%.15i %.8j %.9P %.8u %.9M %N"

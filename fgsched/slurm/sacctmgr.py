@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.policy import Limits, Qos
+from fgsched.domain.text import word_list
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views.display import SLURM_VERSION, host_name
@@ -28,9 +29,9 @@ _CHANGES = (
     "reconfigure",
 )
 _CONDITIONS = ("format", "names", "name", "user", "users", "account", "accounts", "cluster", "clusters")
-_EMPTY = (  # entities of which a host of fgsched has none
-    *("event", "events", "federation", "problem", "reservation", "resource", "runawayjobs", "stats"),
-    *("transaction", "tres", "wckey", "instance"),
+_EMPTY = word_list(  # entities of which a host of fgsched has none
+    """event events federation problem reservation resource runawayjobs stats transaction tres wckey
+    instance"""
 )
 
 

@@ -7,6 +7,7 @@ from fgsched import protocol
 from fgsched.cli.command import output
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, Refused, StorageError
+from fgsched.domain.text import word_list
 from fgsched.lifecycle import arrays
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import documents, host, layouts
@@ -110,20 +111,9 @@ def _shown(
     return answers[kind](named, given) if kind in answers else None
 
 
-_ENTITIES = (  # in the order in which an abbreviation is looked up
-    *(
-        "aliases",
-        "assoc_mgr",
-        "bbstat",
-        "burstbuffer",
-        "config",
-        "daemons",
-        "dwstat",
-        "federation",
-        "frontend",
-    ),
-    *("hostlist", "hostlistsorted", "hostnames", "jobs", "licenses", "nodes", "partitions", "reservations"),
-    *("slurmd", "steps", "topology"),
+_ENTITIES = word_list(  # in the order in which an abbreviation is looked up
+    """aliases assoc_mgr bbstat burstbuffer config daemons dwstat federation frontend hostlist hostlistsorted
+    hostnames jobs licenses nodes partitions reservations slurmd steps topology"""
 )
 _LEAST = 3  # letters of an abbreviation
 

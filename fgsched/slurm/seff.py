@@ -11,9 +11,8 @@ from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import choices
 from fgsched.views import job as view
 
-_FIELDS = (  # of JobInfo
-    *("id", "array", "task", "user", "gid", "state", "exit_code", "warning", "started_at", "elapsed"),
-    *("cpus", "cpu_seconds", "host_memory", "max_rss"),
+_FIELDS = view.attributes(
+    view.cpu_seconds, view.host_part, "id array task user gid exit_code warning elapsed cpus"
 )
 _UNITS = ("KB", "MB", "GB", "TB")
 

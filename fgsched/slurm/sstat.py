@@ -16,10 +16,7 @@ from fgsched.views import job as view
 from fgsched.views.display import SLURM_VERSION, host_name
 from fgsched.views.listing import TableColumn
 
-_FIELDS = (
-    *("id", "array", "task", "tasks", "state", "attempt", "started_at", "ended_at", "elapsed", "suspended"),
-    *("indices", "allocated", "ntasks", "now", "usage", "srun_steps"),
-)
+_FIELDS = view.attributes(*steps.FIELDS, view.memory_now, view.energy, "state indices ntasks")
 
 
 class SstatRow(NamedTuple):
@@ -51,7 +48,7 @@ def _joules(row: SstatRow) -> str:
 
 
 def _tres(row: SstatRow) -> str:
-    memory = max((one.memory for one in row.job.now), default=0)
+    memory = view.memory_now(row.job) or 0
     gpus = f",gres/gpumem={memory >> 20}M" if row.job.indices else ""
     return f"cpu={_clock(row.use.cpu_seconds)},mem={_kib(row.use.rss)}{gpus}"
 

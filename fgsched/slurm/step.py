@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from fgsched.domain.text import word_list
 from fgsched.gpus import vendors
 from fgsched.lifecycle.jobvariables import translated
 
-_AUTOMATIC = (
-    *("none", "no", "rank", "rank_ldom", "sockets", "cores", "threads", "ldoms", "boards", "ldom", "core"),
-    *("socket", "thread", "board"),
+_AUTOMATIC = word_list(
+    """none no rank rank_ldom sockets cores threads ldoms boards ldom core socket thread board"""
 )
 _OF_JOB = {  # ours -> Slurm's, for the scripts without SLURM_ variables
     "FG_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),

@@ -349,9 +349,18 @@ class Store:
         """Return the values of `add_job` that equal jobs of a submission share."""
         request = job.request
         return (
-            *(job.uid, job.gid, storable(job.user), storable(request.name), request.partition),
-            *(request_text(request), request.demand.gpus),
-            *(job.submitted_at, job.state.word, job.reason.word, job.held, job.depends),
+            job.uid,
+            job.gid,
+            storable(job.user),
+            storable(request.name),
+            request.partition,
+            request_text(request),
+            request.demand.gpus,
+            job.submitted_at,
+            job.state.word,
+            job.reason.word,
+            job.held,
+            job.depends,
         )
 
     def material(self, job_id: int) -> tuple[bytes, bytes]:

@@ -34,8 +34,9 @@ def fields_of(value: str | Value) -> tuple[str, ...]:
 
 
 def attributes(*sources: str | Value) -> tuple[str, ...]:
-    """Return the attributes of `JobInfo` that some values read, each once."""
-    return tuple(dict.fromkeys(name for source in sources for name in fields_of(source)))
+    """Return the attributes of `JobInfo` that values read, each once; a text has names of attributes."""
+    each = (source.split() if isinstance(source, str) else fields_of(source) for source in sources)
+    return tuple(dict.fromkeys(name for names in each for name in names))
 
 
 def values() -> dict[str, Value]:

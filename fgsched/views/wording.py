@@ -25,11 +25,15 @@ from fgsched.views.display import TIME_FORMAT, shown_time
 
 _MOST_NAMED = 4  # jobs in one sentence
 _RUNNING = (
-    *(Reason.MAX_JOBS_PER_USER, Reason.MAX_JOBS_PER_ACCOUNT, Reason.MAX_JOBS),
+    Reason.MAX_JOBS_PER_USER,
+    Reason.MAX_JOBS_PER_ACCOUNT,
+    Reason.MAX_JOBS,
     Reason.ACCOUNT_MAX_JOBS,
 )
 _GPUS = (
-    *(Reason.MAX_GPUS_PER_USER, Reason.MAX_GPUS_PER_ACCOUNT, Reason.MAX_GPUS),
+    Reason.MAX_GPUS_PER_USER,
+    Reason.MAX_GPUS_PER_ACCOUNT,
+    Reason.MAX_GPUS,
     Reason.ACCOUNT_MAX_GPUS,
 )
 _SHORTFALLS: dict[Reason, str] = {
@@ -334,8 +338,14 @@ def is_in_queue(reason: Reason) -> bool:
 
 
 _NOT_IN_QUEUE = {
-    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE),
-    *(Reason.INTERNAL_ERROR, Reason.PROLOG_FAILED),
-    *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER, Reason.ARRAY_TASK_LIMIT, Reason.BEGIN_TIME),
+    Reason.HELD_USER,
+    Reason.HELD_ADMIN,
+    Reason.HELD_MAX_REQUEUE,
+    Reason.INTERNAL_ERROR,
+    Reason.PROLOG_FAILED,
+    Reason.DEPENDENCY,
+    Reason.DEPENDENCY_NEVER,
+    Reason.ARRAY_TASK_LIMIT,
+    Reason.BEGIN_TIME,
     Reason.HOST_SHORTAGE,
 }

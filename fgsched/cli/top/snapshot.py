@@ -13,12 +13,15 @@ from msgspec import Struct
 from fgsched.domain.job import JobUsage
 from fgsched.domain.states import JobState
 from fgsched.protocol import GpuInfo, JobInfo, OnGpu
+from fgsched.views import job as view
 from fgsched.views.gpu import charged_gpus, memory_in_use, parts_of, sm_share
 
-FIELDS = (  # attributes of JobInfo
-    *("id", "array", "task", "tasks", "name", "user", "uid", "partition", "partition_place", "account"),
-    *("priority", "state", "reason", "submitted_at", "eligible_at", "started_at", "elapsed", "time_limit"),
-    *("gpus", "share", "memory", "gpu_type", "indices", "allocated", "usage", "now"),
+FIELDS = view.attributes(
+    view.label,
+    view.waited,
+    view.time_left,
+    "name user uid partition partition_place account priority state reason submitted_at gpus share memory",
+    "gpu_type indices allocated usage now",
 )
 CLASSES = ("active", "held-idle", "reserved-empty", "charged", "free", "external", "down")
 KEPT = 3600.0  # seconds of history
