@@ -210,7 +210,7 @@ def _modules(program: str) -> set[str]:
 
 # Dictionaries that a module makes itself: options of a command, settings by name, the environment.
 OWN = {
-    *("options", "given", "settings", "before", "environ", "os.environ", "environment"),
+    *("options", "given", "values", "settings", "before", "environ", "os.environ", "environment"),
     *("_gpu_words(words)", "gpu_words"),
 }
 OWN_OF = {

@@ -207,7 +207,7 @@ class Accountant:
         refused = _each(ledger, taken, ledger.add_minute)
         at = [minute.at for minute in taken if minute not in refused]
         for span, find in ((HOUR, hour_of), (DAY, day_of)):
-            for begin, end in sorted({find(one, self._zone) for one in at}):
+            for begin, end in sorted({find(minute_at, self._zone) for minute_at in at}):
                 ledger.roll(span, begin, end)
 
 
@@ -232,15 +232,15 @@ def _each(ledger: Ledger, records: Iterable[Record], add: Callable[[Record], Non
     Raises:
         StorageError: the file cannot be written.
     """
-    left = []
+    failed = []
     for record in records:
         try:
             with ledger.attempt():
                 add(record)
         except Unfit as error:
             _log_left_out(error.cause, repr(record))
-            left.append(record)
-    return left
+            failed.append(record)
+    return failed
 
 
 def _log_left_out(why: str, record: str) -> None:

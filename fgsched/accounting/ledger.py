@@ -207,8 +207,8 @@ class Ledger:
             self._db.execute(SQL["drop_sample"], {"job": job.id})
 
     def _compare(self, job: JobAccount) -> None:
-        found = self._db.execute(SQL["find_end"], {"id": job.id}).fetchone()
-        if found["submitted_at"] != job.row["submitted_at"]:
+        row = self._db.execute(SQL["find_end"], {"id": job.id}).fetchone()
+        if row["submitted_at"] != job.row["submitted_at"]:
             raise Unfit(
                 f"the accounts {self.path} have another job {job.id} than the queue",
                 "They belong to an earlier queue: archive or move them away.",
@@ -272,21 +272,21 @@ class Ledger:
         """
         with self.write():
             self._db.execute(SQL["name_origin"], {"value": origin})
-            found = self._db.execute(SQL["get_meta"], {"key": "archive_of"}).fetchone()["value"]
-        if found != origin:
+            archive = self._db.execute(SQL["get_meta"], {"key": "archive_of"}).fetchone()["value"]
+        if archive != origin:
             raise Refused(f"{self.path} is an archive of other accounts", "Name another file.")
 
     def remove_jobs(self, ids: Iterable[int]) -> None:
         """Delete jobs that another file has. Their ids are not used again."""
         last = self._db.execute(SQL["last_job"]).fetchone()["id"]
         self._db.execute(SQL["put_meta"], {"key": "last_job", "value": str(last)})
-        for one in ids:
-            self._db.execute(SQL["remove_job"], {"id": one})
+        for job_id in ids:
+            self._db.execute(SQL["remove_job"], {"id": job_id})
 
     def first_span(self, span: int) -> int | None:
         """Return the begin of the first span of `span` seconds, in epoch seconds; None: there is none."""
-        found = self._db.execute(SQL["first_at"], {"span": span}).fetchone()["at"]
-        return None if found is None else int(found)
+        first = self._db.execute(SQL["first_at"], {"span": span}).fetchone()["at"]
+        return None if first is None else int(first)
 
     def copy_spans(self, reader: "LedgerReader", span: int, since: int, until: int) -> None:
         """Add the spans of one length of other accounts that begin in a period (epoch seconds)."""
@@ -349,7 +349,9 @@ class Ledger:
         detail = {name: job_row.pop(name) for name in _ROW_IN_DETAIL if name in job_row} | _changed(
             job, _IN_DETAIL
         )
-        kept = {name: job_row.pop(name) for name in _ROW_IN_KEPT if name in job_row} | _changed(job, _KEPT)
+        kept_fields = {name: job_row.pop(name) for name in _ROW_IN_KEPT if name in job_row} | _changed(
+            job, _KEPT
+        )
         return {
             **{column: job.row.get(name, _EMPTY.get(name)) for name, column in _ROW_IN_TABLE.items()},
             **{name: getattr(job, name) for name in _IN_TABLE},
@@ -357,27 +359,27 @@ class Ledger:
             "used": usage.used if usage else None,
             "idle": usage.held + usage.empty if usage else None,
             "detail": to_json(detail | {"usage": usage} if usage else detail).decode(),
-            "kept": _compressed(to_json(kept | {"columns": job_row})),
+            "kept": _compressed(to_json(kept_fields | {"columns": job_row})),
         }
 
     def _sampled(self, job: int) -> JobUsage | None:
-        found = self._db.execute(SQL["find_sample"], {"job": job}).fetchone()
-        return msgspec.json.decode(found["usage"], type=JobUsage) if found else None
+        sample_row = self._db.execute(SQL["find_sample"], {"job": job}).fetchone()
+        return msgspec.json.decode(sample_row["usage"], type=JobUsage) if sample_row else None
 
     def _owner(self, owner: Owner) -> int:
         if owner not in self._owners:
             row = msgspec.structs.asdict(owner)
-            found = self._db.execute(SQL["find_owner"], row).fetchone()
-            found = found or self._db.execute(SQL["add_owner"], row).fetchone()
-            self._owners[owner] = found[0]
+            owner_row = self._db.execute(SQL["find_owner"], row).fetchone()
+            owner_row = owner_row or self._db.execute(SQL["add_owner"], row).fetchone()
+            self._owners[owner] = owner_row[0]
         return self._owners[owner]
 
     def _gpu(self, uuid: str) -> int:
         if uuid not in self._gpus:
-            found = self._db.execute(SQL["find_card"], {"uuid": uuid}).fetchone()
-            if found is None:
+            gpu_row = self._db.execute(SQL["find_card"], {"uuid": uuid}).fetchone()
+            if gpu_row is None:
                 raise Unfit(f"the accounts do not know the GPU {uuid}", "Report this: it is a defect.")
-            self._gpus[uuid] = found[0]
+            self._gpus[uuid] = gpu_row[0]
         return self._gpus[uuid]
 
 
@@ -404,15 +406,18 @@ class LedgerReader:
         with _closed_on_error(self._db):
             self.compare()
 
-    def _wait(self, left: float) -> None:
-        """Wait until the file can be read, and say for whom; `left`: further seconds."""
+    def _wait(self, seconds: float) -> None:
+        """Wait until the file can be read, and say for whom; `seconds`: further seconds."""
         try:
             self._db.execute("PRAGMA user_version")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or left <= 0:
+            if (
+                error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                or seconds <= 0
+            ):
                 raise
             locks.tell_wait(Path(self.path), "the accounts")
-            self._db.execute(f"PRAGMA busy_timeout = {round(left * 1000)}")
+            self._db.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
     def compare(self) -> None:
         """Compare the file with the number of its last commit. Raises StorageError if commits are missing."""
@@ -483,8 +488,8 @@ class LedgerReader:
     def last_of(self, uid: int) -> int | None:
         """Return the id of the last submission of a user, a job or an array, or None."""
         owners = [row["id"] for row in self._ask("owners_of_uid", uid=uid)]
-        found = [row["id"] for owner in owners for row in self._ask("last_of_owner", owner=owner)]
-        return max(found, default=None)
+        ids = [row["id"] for owner in owners for row in self._ask("last_of_owner", owner=owner)]
+        return max(ids, default=None)
 
     def last_id(self) -> int:
         """Return the highest id of a job that is or was in the accounts; 0: there was none."""
@@ -556,13 +561,13 @@ class LedgerReader:
 
     def begin(self) -> float | None:
         """Return the time of the first record, in epoch seconds; None: there is none."""
-        found: float | None = next(self._ask("first_record"))["at"]
-        return found
+        first: float | None = next(self._ask("first_record"))["at"]
+        return first
 
     def sampled_until(self) -> float | None:
         """Return the end of the last minute's samples, in epoch seconds; None: there is none."""
-        found = next(self._ask("last_sample"), None)
-        return None if found is None else found["at"] + found["sampled"]
+        sample_row = next(self._ask("last_sample"), None)
+        return None if sample_row is None else sample_row["at"] + sample_row["sampled"]
 
     def profile(self, uid: int, name: str, since: float, most: int = 20) -> Profile | None:
         """Return the use of a user's jobs of one name; None if none was sampled.
@@ -571,8 +576,8 @@ class LedgerReader:
             since: epoch seconds; only jobs that ended later count.
             most: number of jobs, the last ones.
         """
-        found = next(self._ask("profile", uid=uid, name=name, since=since, most=most))
-        return _record(Profile, found) if found["runs"] and found["memory"] is not None else None
+        sums = next(self._ask("profile", uid=uid, name=name, since=since, most=most))
+        return _record(Profile, sums) if sums["runs"] and sums["memory"] is not None else None
 
     def health(self, since: float, until: float) -> list[HealthEvent]:
         """Return the events of health in a period (epoch seconds)."""
@@ -605,12 +610,12 @@ def _create(db: sqlite3.Connection, path: Path | str) -> None:
 
 
 def _refuse_other_version(db: sqlite3.Connection, path: Path | str) -> None:
-    found = db.execute("PRAGMA user_version").fetchone()[0]
-    if not found:
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if not version:
         raise StorageError(f"the accounts {path} are empty", "A controller that has just started makes them.")
-    if found != VERSION:
+    if version != VERSION:
         raise StorageError(
-            f"{path} has version {found} of the accounts; this fgsched knows version {VERSION}",
+            f"{path} has version {version} of the accounts; this fgsched knows version {VERSION}",
             "Use the fgsched that wrote it, or restore a backup.",
         )
 
@@ -651,32 +656,34 @@ def _owner_of(values: Mapping[str, Any]) -> Owner:
     return Owner(**{name: values[name] for name in _OWNER})
 
 
-def kept_field(kept: bytes, name: str) -> str | None:
+def kept_field(data: bytes, name: str) -> str | None:
     """Return a text of a job that is stored compressed, such as its request or output; None: its default."""
-    found: str | None = msgspec.json.decode(_expanded(kept)).get(name)
-    return found
+    text: str | None = msgspec.json.decode(_expanded(data)).get(name)
+    return text
 
 
 def _job_of(row: sqlite3.Row) -> JobAccount:
     with _decoded():
         detail = _objects.decode(row["detail"])
-        kept = _objects.decode(_expanded(row["kept"]))
+        kept_fields = _objects.decode(_expanded(row["kept"]))
         fields = {name: row[name] for name in _IN_TABLE}
         fields |= {name: detail[name] for name in (*_IN_DETAIL, "usage") if name in detail}
-        fields |= {name: kept[name] for name in _KEPT if name in kept}
+        fields |= {name: kept_fields[name] for name in _KEPT if name in kept_fields}
         owner = _owner_of({name: row[name] for name in _OWNER})
-        return msgspec.convert(fields | {"owner": owner, "row": _queue_row(row, detail, kept)}, JobAccount)
+        return msgspec.convert(
+            fields | {"owner": owner, "row": _queue_row(row, detail, kept_fields)}, JobAccount
+        )
 
 
-def _queue_row(row: sqlite3.Row, detail: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
+def _queue_row(row: sqlite3.Row, detail: Mapping[str, Any], kept_fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a job in the queue."""
     shared = {name: row[column] for name, column in _ROW_IN_TABLE.items()}
     return {
         **{name: value for name, value in shared.items() if value != _EMPTY.get(name)},
         **{name: row[name] for name in _ROW_IN_OWNER},
         **{name: detail[name] for name in _ROW_IN_DETAIL if name in detail},
-        **{name: kept[name] for name in _ROW_IN_KEPT if name in kept},
-        **kept.get("columns", {}),
+        **{name: kept_fields[name] for name in _ROW_IN_KEPT if name in kept_fields},
+        **kept_fields.get("columns", {}),
     }
 
 

@@ -53,11 +53,11 @@ def compare(accounts: Path, name: str) -> None:
     Raises:
         StorageError: the names differ, so the file was exchanged.
     """
-    marker, known = path_of(accounts), name_of(accounts)
-    if known and known != name:
+    marker, known_name = path_of(accounts), name_of(accounts)
+    if known_name and known_name != name:
         raise StorageError(
-            f"{accounts} contains other accounts: its name is {name}, and {known} is expected",
+            f"{accounts} contains other accounts: its name is {name}, and {known_name} is expected",
             f"Restore the file, or remove {marker} to accept this one.",
         )
-    if not known:
+    if not known_name:
         disk.write_marker(marker, f"{name}\n".encode())

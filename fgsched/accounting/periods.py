@@ -223,10 +223,10 @@ def _month(text: str) -> tuple[float, float]:
 
 def _midnight(year: int, month: int, day: int) -> float:
     """Return the begin of a day in epoch seconds; month 0 is December of the year before, and so on."""
-    found = time.mktime((year, month, day, 0, 0, 0, 0, 0, -1))
-    if time.localtime(found).tm_hour > 12:  # this midnight does not exist: the day begins an hour later
-        found += HOUR
-    return found
+    epoch = time.mktime((year, month, day, 0, 0, 0, 0, 0, -1))
+    if time.localtime(epoch).tm_hour > 12:  # this midnight does not exist: the day begins an hour later
+        epoch += HOUR
+    return epoch
 
 
 def _days_earlier(moment: float, days: int) -> float:

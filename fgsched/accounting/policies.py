@@ -76,12 +76,12 @@ def idle_jobs(
     for use in uses:
         minutes.setdefault(use.job, []).append(use)
     before: dict[int, list[Warned]] = {}
-    for one in warned:
-        if one.policy == IDLE and not one.dry:
-            before.setdefault(one.job, []).append(one)
-    found = [_judge(rules, job, minutes.get(job.id, []), before.get(job.id, []), now) for job in jobs]
+    for warning in warned:
+        if warning.policy == IDLE and not warning.dry:
+            before.setdefault(warning.job, []).append(warning)
+    idle = [_judge(rules, job, minutes.get(job.id, []), before.get(job.id, []), now) for job in jobs]
     return sorted(
-        (idle_job for idle_job in found if idle_job is not None), key=lambda idle_job: idle_job.job.id
+        (idle_job for idle_job in idle if idle_job is not None), key=lambda idle_job: idle_job.job.id
     )
 
 
@@ -102,7 +102,7 @@ def _judge(
         finding=_finding(job, uses),
         window=rules.window,
         charged=charged,
-        action=_due(rules, [one for one in warned if one.at >= job.started_at], now),
+        action=_due(rules, [warning for warning in warned if warning.at >= job.started_at], now),
     )
 
 
@@ -115,7 +115,7 @@ def _finding(job: RunningJob, uses: list[OwnerUse]) -> str:
 def _due(rules: IdleRules, warned: list[Warned], now: float) -> str:
     """Return the next step; "" if the last step was less than half a window ago, or was the final one."""
     steps = (FIRST, SECOND, rules.action if rules.action != "off" else "notify")
-    if len(warned) >= len(steps) or any(one.at > now - rules.window / 2 for one in warned):
+    if len(warned) >= len(steps) or any(warning.at > now - rules.window / 2 for warning in warned):
         return ""
     return steps[len(warned)]
 
@@ -131,20 +131,20 @@ _FOLLOWS: Mapping[str, str] = {
 }
 
 
-def message(one: IdleJob, rules: IdleRules, host: str) -> tuple[str, str]:
+def message(idle_job: IdleJob, rules: IdleRules, host: str) -> tuple[str, str]:
     """Return subject and text of the mail to the job's user."""
     minutes = rules.window // MINUTE
     next_step = {"requeue": "After that it is requeued.", "cancel": "After that it is cancelled."}
-    follows = _FOLLOWS[one.action]
-    if one.action in (FIRST, SECOND):
+    follows = _FOLLOWS[idle_job.action]
+    if idle_job.action in (FIRST, SECOND):
         follows = " ".join([follows, next_step.get(rules.action, "")]).strip()
     text = (
-        f"In the last {minutes} minutes {_SAYS[one.finding]}.\n{follows}\n\n"
-        f"  Job        {one.job.id}\n  Name       {one.job.name}\n"
-        f"  Charged    {one.charged / 3600:.1f} GPU-hours in that time\n\n"
-        f"End it with: fgcancel {one.job.id}\n\nSent by the idle policy of fgsched on {host}.\n"
+        f"In the last {minutes} minutes {_SAYS[idle_job.finding]}.\n{follows}\n\n"
+        f"  Job        {idle_job.job.id}\n  Name       {idle_job.job.name}\n"
+        f"  Charged    {idle_job.charged / 3600:.1f} GPU-hours in that time\n\n"
+        f"End it with: fgcancel {idle_job.job.id}\n\nSent by the idle policy of fgsched on {host}.\n"
     )
-    return f"fgsched Job_id={one.job.id} Name={one.job.name} Idle GPU, {one.action}", text
+    return f"fgsched Job_id={idle_job.job.id} Name={idle_job.job.name} Idle GPU, {idle_job.action}", text
 
 
 # -- processes outside of jobs -------------------------------------------------------------------------
@@ -198,14 +198,16 @@ def strangers(
         now: epoch seconds.
     """
     reported = {
-        one.finding for one in warned if one.policy == STRANGERS and not one.dry and one.at > now - _AGAIN
+        warning.finding
+        for warning in warned
+        if warning.policy == STRANGERS and not warning.dry and warning.at > now - _AGAIN
     }
     parts: dict[int, list[GpuProcessInfo]] = {}
     for process in processes:
         if process.job is None and not rules.allows(process.user, process.command):
             parts.setdefault(process.pid, []).append(process)
-    found = [_stranger(rules, part, reported) for part in parts.values()]
-    old = [stranger for stranger in found if stranger.since <= now - rules.grace]
+    listed = [_stranger(rules, part, reported) for part in parts.values()]
+    old = [stranger for stranger in listed if stranger.since <= now - rules.grace]
     return sorted(old, key=lambda stranger: (-stranger.memory, stranger.pid))
 
 
@@ -223,9 +225,9 @@ def _stranger(rules: StrangerRules, parts: "list[GpuProcessInfo]", reported: set
     return structs.replace(stranger, action="") if stranger.finding in reported else stranger
 
 
-def stranger_report(found: Iterable[Stranger], host: str, now: float) -> tuple[str, str]:
+def stranger_report(listed: Iterable[Stranger], host: str, now: float) -> tuple[str, str]:
     """Return subject and text of the mail to the administrator. `now` in epoch seconds."""
-    lines = [line for stranger in found for line in _described(stranger, now)]
+    lines = [line for stranger in listed for line in _described(stranger, now)]
     number = sum(line.startswith("  Process") for line in lines)
     what = "process" if number == 1 else "processes"
     text = (
@@ -238,9 +240,9 @@ def stranger_report(found: Iterable[Stranger], host: str, now: float) -> tuple[s
     return f"fgsched: {number} GPU {what} outside of jobs on {host}", text
 
 
-def stranger_warning(found: Iterable[Stranger], host: str, now: float) -> tuple[str, str]:
+def stranger_warning(listed: Iterable[Stranger], host: str, now: float) -> tuple[str, str]:
     """Return subject and text of the mail to the user of the processes. `now` in epoch seconds."""
-    lines = [line for stranger in found for line in _described(stranger, now)]
+    lines = [line for stranger in listed for line in _described(stranger, now)]
     text = (
         f"You use GPUs of {host} outside of fgsched. Other users wait for the memory that you hold.\n\n"
         + "\n".join(lines)
@@ -250,13 +252,13 @@ def stranger_warning(found: Iterable[Stranger], host: str, now: float) -> tuple[
     return f"fgsched: your GPU processes outside of jobs on {host}", text
 
 
-def _described(one: Stranger, now: float) -> list[str]:
+def _described(stranger: Stranger, now: float) -> list[str]:
     return [
-        f"  Process    {one.pid}",
-        f"  User       {one.user}",
-        f"  Command    {shown(one.command)}",
-        f"  GPU        {format_indices(one.gpus)}",
-        f"  Memory     {format_mebibytes(one.memory)}",
-        f"  Time       {format_elapsed(now - one.since)} on the GPU",
+        f"  Process    {stranger.pid}",
+        f"  User       {stranger.user}",
+        f"  Command    {shown(stranger.command)}",
+        f"  GPU        {format_indices(stranger.gpus)}",
+        f"  Memory     {format_mebibytes(stranger.memory)}",
+        f"  Time       {format_elapsed(now - stranger.since)} on the GPU",
         "",
     ]

@@ -213,5 +213,5 @@ def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict):
-        return {name: _cleaned(one) for name, one in value.items()}
-    return [_cleaned(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {name: _cleaned(part) for name, part in value.items()}
+    return [_cleaned(part) for part in value] if isinstance(value, (list, tuple)) else value

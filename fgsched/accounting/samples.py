@@ -129,9 +129,9 @@ def _groups(processes: Iterable[ProcessLook], jobs: list[JobLook]) -> dict[Group
 def _shares(gpu: GpuLook, groups: Mapping[Group, list[ProcessLook]]) -> dict[Group, float]:
     """Return the part of the compute time of each group; a group whose part is unknown is left out."""
     parts = {
-        group: sum(process.busy or 0 for process in own) / WHOLE
-        for group, own in groups.items()
-        if any(process.busy is not None for process in own)
+        group: sum(process.busy or 0 for process in processes_of_group) / WHOLE
+        for group, processes_of_group in groups.items()
+        if any(process.busy is not None for process in processes_of_group)
     }
     if not parts and groups and gpu.utilisation is not None:
         parts = dict.fromkeys(groups, gpu.utilisation / 100 / len(groups))
@@ -139,11 +139,11 @@ def _shares(gpu: GpuLook, groups: Mapping[Group, list[ProcessLook]]) -> dict[Gro
     return {group: share / total for group, share in parts.items()}
 
 
-def _kind(own: list[ProcessLook], used: float | None, gpu: GpuLook) -> str:
+def _kind(processes: list[ProcessLook], used: float | None, gpu: GpuLook) -> str:
     """Return the class of a job's charged share. A process whose use cannot be measured counts as active."""
     if used is not None and used * WHOLE > COMPUTING:
         return "active"
-    if all(process.has_ended for process in own):
+    if all(process.has_ended for process in processes):
         return "empty"
     return "active" if used is None and gpu.utilisation is None else "held"
 
@@ -240,25 +240,25 @@ class _MinuteSums:
             sums[2] += seconds * kind.share / WHOLE
             sums[3] = max(sums[3], kind.jobs)
 
-    def _add_gpu(self, one: GpuLookPart, seconds: float, part: float) -> None:
-        gpu, sums = one.gpu, self._gpus.setdefault(one.gpu.uuid, _Sum())
+    def _add_gpu(self, look: GpuLookPart, seconds: float, part: float) -> None:
+        gpu, sums = look.gpu, self._gpus.setdefault(look.gpu.uuid, _Sum())
         sums.seconds += seconds
-        for job in one.jobs:
+        for job in look.jobs:
             sums.count(job.kind, seconds * job.charged)
             sums.used += seconds * (job.used or 0.0)
-        left = max(0.0, 1.0 - sum(job.charged for job in one.jobs))
-        external = min(left, gpu.foreign / max(1, gpu.size)) if gpu.state == "ok" else 0.0
+        uncharged = max(0.0, 1.0 - sum(job.charged for job in look.jobs))
+        external = min(uncharged, gpu.foreign / max(1, gpu.size)) if gpu.state == "ok" else 0.0
         sums.count("external", seconds * external)
-        sums.count("free" if gpu.state == "ok" else "down", seconds * (left - external))
-        sums.packed += seconds * max((job.part for job in one.jobs), default=0.0)
-        sums.used += seconds * sum(foreign.used for foreign in one.foreign)
+        sums.count("free" if gpu.state == "ok" else "down", seconds * (uncharged - external))
+        sums.packed += seconds * max((job.part for job in look.jobs), default=0.0)
+        sums.used += seconds * sum(foreign.used for foreign in look.foreign)
         sums.memory += seconds * gpu.used
         sums.foreign += seconds * gpu.foreign
         sums.peak = max(sums.peak, gpu.used)
-        sums.jobs = max(sums.jobs, len(one.jobs))
+        sums.jobs = max(sums.jobs, len(look.jobs))
         if gpu.temperature is not None:
             sums.temperature = max(gpu.temperature, sums.temperature or gpu.temperature)
-        sums.heat(None if one.energy is None else one.energy * part)
+        sums.heat(None if look.energy is None else look.energy * part)
         sums.throttled += seconds if gpu.throttled else 0.0
 
     def _add_job(self, uuid: str, job: JobPart, seconds: float, part: float) -> None:
@@ -353,23 +353,23 @@ class _MinuteSums:
 class _JobSums:
     """The sums of one job over its GPUs and attempts."""
 
-    def __init__(self, known: JobUsage | None) -> None:
+    def __init__(self, usage: JobUsage | None) -> None:
         """Begin with the sums that an earlier controller stored; None: there are none."""
-        self._before = known
+        self._before = usage
         self._sums = _Sum()
-        self._is_measured = known is None or known.used is not None
+        self._is_measured = usage is None or usage.used is not None
         self._with_process = self._busy = self._idle = self._longest = 0.0
-        self._first: float | None = known.first_process if known else None
-        self._neighbours: dict[int, float] = dict(known.neighbours) if known else {}
+        self._first: float | None = usage.first_process if usage else None
+        self._neighbours: dict[int, float] = dict(usage.neighbours) if usage else {}
         self._attempt: float | None = None  # its begin, in epoch seconds
 
     def add(self, parts: list[JobPart], others: Iterable[int], seconds: float, wall: float) -> None:
         """Add the job's use of its GPUs in the last `seconds` of real time. `wall` in epoch seconds."""
-        there = seconds * max(part.part for part in parts)
+        active_seconds = seconds * max(part.part for part in parts)
         sums = self._sums
         if parts[0].job.started_at != self._attempt:  # a stretch without work ends with an attempt
             self._attempt, self._idle = parts[0].job.started_at, 0.0
-        sums.seconds += there
+        sums.seconds += active_seconds
         for part in parts:
             sums.count(part.kind, seconds * part.charged)
             sums.used += seconds * (part.used or 0.0)
@@ -378,16 +378,16 @@ class _JobSums:
             sums.peak = max(sums.peak, part.memory)
             sums.heat(part.energy)
         if any(part.has_process for part in parts):
-            self._with_process += there
+            self._with_process += active_seconds
             if self._first is None:
                 self._first = max(0.0, wall - parts[0].job.started_at)
         if any(part.kind == "active" for part in parts):
-            self._busy, self._idle = self._busy + there, 0.0
+            self._busy, self._idle = self._busy + active_seconds, 0.0
         else:
-            self._idle += there
+            self._idle += active_seconds
             self._longest = max(self._longest, self._idle)
         for other in others:
-            self._neighbours[other] = self._neighbours.get(other, 0.0) + there
+            self._neighbours[other] = self._neighbours.get(other, 0.0) + active_seconds
 
     def interrupt(self) -> None:
         """End the stretch without work at a time without samples: it is not known to continue over it."""
@@ -399,8 +399,8 @@ class _JobSums:
         kinds = {
             kind: sums.classes.get(kind, 0.0) + getattr(old, kind) for kind in ("active", "held", "empty")
         }
-        energies = [one for one in (sums.energy, old.energy) if one is not None]
-        longest = sorted(self._neighbours.items(), key=lambda one: -one[1])[:_NEIGHBOURS]
+        energies = [item for item in (sums.energy, old.energy) if item is not None]
+        longest = sorted(self._neighbours.items(), key=lambda item: -item[1])[:_NEIGHBOURS]
         return JobUsage(
             sampled=sums.seconds + old.sampled,
             charged=sum(kinds.values()),
@@ -547,10 +547,10 @@ class Samples:
         parts_of_job: dict[int, list[JobPart]] = {}
         others: dict[int, set[int]] = {}
         for gpu in parts:
-            there = {part.job.id for part in gpu.jobs}
+            ids = {part.job.id for part in gpu.jobs}
             for part in gpu.jobs:
                 parts_of_job.setdefault(part.job.id, []).append(part)
-                others.setdefault(part.job.id, set()).update(there)
+                others.setdefault(part.job.id, set()).update(ids)
         for job, job_parts in parts_of_job.items():
             if job not in self._jobs:
                 self._jobs[job] = _JobSums(self._known.pop(job, None))

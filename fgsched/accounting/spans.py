@@ -32,8 +32,8 @@ def day_of(at: float, zone: tzinfo) -> tuple[int, int]:
 
 def _offset(at: float, zone: tzinfo) -> int:
     """Return the seconds by which local time is ahead of UTC at `at`."""
-    found = datetime.fromtimestamp(at, UTC).astimezone(zone).utcoffset()
-    return int(found.total_seconds()) if found else 0
+    offset = datetime.fromtimestamp(at, UTC).astimezone(zone).utcoffset()
+    return int(offset.total_seconds()) if offset else 0
 
 
 def _change(before: int, after: int, zone: tzinfo) -> int:

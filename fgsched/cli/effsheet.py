@@ -63,9 +63,9 @@ class Sheet(Struct, frozen=True):
         """Return the table of the runs of one name, and the options for the next run."""
         return self._text([*_group_head(group, self.host), *_table(group), *_next(group.runs)])
 
-    def names(self, found: Sequence[RunGroup]) -> str:
+    def names(self, run_groups: Sequence[RunGroup]) -> str:
         """Return the table of job names, and the options that would return the most GPU-hours."""
-        return self._text([*_names(found), *_lines_to_paste(found)])
+        return self._text([*_names(run_groups), *_lines_to_paste(run_groups)])
 
     def _text(self, lines: Sequence[str]) -> str:
         text = "".join(f"{line.rstrip()}\n" for line in lines)
@@ -105,12 +105,12 @@ def _rows(run: JobRun) -> Iterator[_Row]:
     yield _Row("CPUs", view.cpu_part(job), _of(_one(view.busy_cpus(job)), str(job.cpus)))
     rss, memory = view.host_peak(job), job.host_memory or None
     yield _Row("Host memory", view.host_part(job), _of(_gib(rss), _gib(memory), " GiB"))
-    asked = format_elapsed(job.time_limit) if job.time_limit > 0 else "UNLIMITED"
-    yield _Row("Time", view.time_part(job), _of(format_elapsed(job.elapsed), asked))
+    time_limit = format_elapsed(job.time_limit) if job.time_limit > 0 else "UNLIMITED"
+    yield _Row("Time", view.time_part(job), _of(format_elapsed(job.elapsed), time_limit))
 
 
-def _of(used: str, asked: str, unit: str = "") -> str:
-    return f"{used} of {asked}{unit}" if asked != _DASH else f"{used}{unit if used != _DASH else ''}"
+def _of(used: str, requested: str, unit: str = "") -> str:
+    return f"{used} of {requested}{unit}" if requested != _DASH else f"{used}{unit if used != _DASH else ''}"
 
 
 def _idle(job: JobInfo) -> str:
@@ -138,8 +138,8 @@ def _percent(part: float | None) -> str:
 def _head(run: JobRun, host: str) -> Iterator[str]:
     job = run.job
     fixed = f"{job.state.word}   job {view.label(job)}   "
-    rest = f"   {clean(job.user)}   {host}"
-    yield fixed + cut(clean(job.name), max(8, WIDTH - len(fixed) - len(rest))) + rest
+    owner = f"   {clean(job.user)}   {host}"
+    yield fixed + cut(clean(job.name), max(8, WIDTH - len(fixed) - len(owner))) + owner
     if job.started_at is None:
         yield "It never started." if job.state.is_final else "It has not started."
     elif job.state.is_final:
@@ -166,13 +166,13 @@ def _next(runs: Sequence[JobRun]) -> Iterator[str]:
     yield from _pasted(proposal)
 
 
-def _pasted(found: Proposal) -> Iterator[str]:
+def _pasted(proposal: Proposal) -> Iterator[str]:
     """Yield the header line alone on its line; one that is too long becomes several."""
-    line = found.mark
-    for token in found.tokens:
+    line = proposal.mark
+    for token in proposal.tokens:
         if len(line) + len(token) + 7 > WIDTH:
             yield f"      {line}"
-            line = found.mark
+            line = proposal.mark
         line += f" {token}"
     yield f"      {line}"
 
@@ -220,8 +220,8 @@ _NAME = "  {} {:>4} {:>7} {:>5} {:>9} {:>5} {:>5} {:>10}"
 
 def _group_head(group: RunGroup, host: str) -> Iterator[str]:
     count = len(group.runs)
-    rest = f"   {clean(group.user)}   {count} {'run' if count == 1 else 'runs'}   {host}"
-    yield cut(clean(group.name), WIDTH - len(rest)) + rest
+    owner = f"   {clean(group.user)}   {count} {'run' if count == 1 else 'runs'}   {host}"
+    yield cut(clean(group.name), WIDTH - len(owner)) + owner
     yield ""
 
 
@@ -253,22 +253,22 @@ def _table(group: RunGroup) -> Iterator[str]:
     )
 
 
-def _pair(used: int | None, asked: int | None) -> str:
+def _pair(used: int | None, requested: int | None) -> str:
     """Return '6.1/80G', in GiB."""
-    if used is None and asked is None:
+    if used is None and requested is None:
         return _DASH
     used_text = _DASH if used is None else f"{used / GIBIBYTE:.1f}"
-    return f"{used_text}/{asked / GIBIBYTE:.0f}G" if asked else f"{used_text}G"
+    return f"{used_text}/{requested / GIBIBYTE:.0f}G" if requested else f"{used_text}G"
 
 
 def _short(part: float | None) -> str:
     return _DASH if part is None else f"{100 * part:.0f}%"
 
 
-def _names(found: Sequence[RunGroup]) -> Iterator[str]:
+def _names(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     yield _NAME.format(pad("Name", 20), "Runs", "GPU-h", "Idle", "GPU mem", "SM", "CPU", "Time")
     yield "─" * WIDTH
-    for group in found:
+    for group in run_groups:
         last = group.runs[-1]
         yield _NAME.format(
             pad(cut(clean(group.name), 20), 20),
@@ -283,18 +283,20 @@ def _names(found: Sequence[RunGroup]) -> Iterator[str]:
 
 
 def _lines_to_paste(all_groups: Sequence[RunGroup]) -> Iterator[str]:
-    found = [(run_group, made) for run_group in all_groups if (made := run_group.proposal) is not None]
-    found.sort(key=lambda pair: (-pair[0].returned, pair[0].name))
-    if not found:
+    proposals = [
+        (run_group, proposal) for run_group in all_groups if (proposal := run_group.proposal) is not None
+    ]
+    proposals.sort(key=lambda pair: (-pair[0].returned, pair[0].name))
+    if not proposals:
         return
     yield ""
     yield "For the next runs"
-    for group, made in found[:_LINES]:
+    for group, proposal in proposals[:_LINES]:
         gain = (
             f", would have returned {brief_hours(group.returned)} GPU-hours" if group.returned >= 360 else ""
         )
         yield f"  {cut(clean(group.name), WIDTH - 2 - len(gain))}{gain}"
-        yield from _pasted(made)
+        yield from _pasted(proposal)
 
 
 # -- JSON ----------------------------------------------------------------------------------------------

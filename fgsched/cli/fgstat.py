@@ -94,9 +94,9 @@ def fgstat(options: UseOptions, operands: Sequence[str]) -> int:
     ids = _ids(options, operands, os.environ)
     where = protocol.Where(id=ids or None, state=_STATES)
     with Client(find_places()) as client:
-        found = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
+        running = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
         all_users = bool(ids) or options.allusers or os.geteuid() == 0
-        jobs = [job for job in found if all_users or job.uid == os.geteuid()]
+        jobs = [job for job in running if all_users or job.uid == os.geteuid()]
         uses = {job.id: _use(client, job) for job in jobs}
     is_missing = bool(ids) and not jobs
     if options.as_json:

@@ -30,13 +30,13 @@ def tell(client: Client, job: int, name: str) -> None:
     """Print a hint about a job that was submitted, if its last runs justify one. It never fails."""
     today, file = time.strftime("%Y-%m-%d"), _file()
     try:
-        told = [line for line in _lines(file) if line.startswith(today)]
-        if f"{today} {name}" in told:
+        lines_of_today = [line for line in _lines(file) if line.startswith(today)]
+        if f"{today} {name}" in lines_of_today:
             return
         call = protocol.ListHistory(fields=_FIELDS, after=max(0, job - 1 - _BACK), uid=os.geteuid())
         text = hint(job, name, client.call(call).jobs)
         if text:
-            remember([*told, f"{today} {name}"])
+            remember([*lines_of_today, f"{today} {name}"])
             click.echo(f"fgsub: note: {text}", err=True)
     except (FgschedError, OSError, ValueError):
         return  # the job is submitted; a hint that cannot be remembered would be repeated
@@ -50,14 +50,14 @@ def remember(lines: Iterable[str]) -> None:
 
 def hint(job: int, name: str, jobs: Iterable[protocol.JobInfo]) -> str:
     """Return what to say of job `job` after the earlier jobs of its owner, or ""."""
-    known = [one for one in jobs if one.name == name]
-    asked = next((one.memory for one in known if one.id == job and one.gpus), None)
-    complete = [one for one in known if one.id != job and one.state is JobState.COMPLETED][-_RUNS:]
+    runs = [run for run in jobs if run.name == name]
+    requested = next((run.memory for run in runs if run.id == job and run.gpus), None)
+    complete = [run for run in runs if run.id != job and run.state is JobState.COMPLETED][-_RUNS:]
     used = [peak for peak in map(view.gpu_peak, complete) if peak]
-    if not asked or asked < _LEAST or len(used) < _LEAST_RUNS or asked <= _FACTOR * max(used):
+    if not requested or requested < _LEAST or len(used) < _LEAST_RUNS or requested <= _FACTOR * max(used):
         return ""
     size = gibibytes_up(max(used) * ROOM_MEMORY)
-    amounts = f"{max(used) / GIBIBYTE:.1f} of {asked / GIBIBYTE:.1f} GiB of GPU memory"
+    amounts = f"{max(used) / GIBIBYTE:.1f} of {requested / GIBIBYTE:.1f} GiB of GPU memory"
     return (
         f"the last {len(used)} runs of {clean(name)} used at most {amounts}; --gpu-mem={size}G is enough\n"
         "fgeff --name shows more; FGSUB_HINT=no switches such notes off."
@@ -66,9 +66,9 @@ def hint(job: int, name: str, jobs: Iterable[protocol.JobInfo]) -> str:
 
 def _file() -> Path:
     """Return the file with the names of today."""
-    given = os.environ.get("FG_HOME")
-    if given:
-        return Path(given) / "hints"
+    home = os.environ.get("FG_HOME")
+    if home:
+        return Path(home) / "hints"
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "fgsched" / "hints"
 

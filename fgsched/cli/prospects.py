@@ -43,8 +43,8 @@ def show_why(client: Client, names: Sequence[protocol.Reference] | None, *, as_j
     if as_json:
         write(json.dumps({"jobs": [_document(job) for job in answer.jobs]}, indent=1) + "\n")
         return
-    told = ["\n".join(wrapped(explained(job))) + "\n" for job in answer.jobs]
-    write("\n".join(told) if told else "You have no pending jobs.\n")
+    texts = ["\n".join(wrapped(explained(job))) + "\n" for job in answer.jobs]
+    write("\n".join(texts) if texts else "You have no pending jobs.\n")
     if answer.left_out:
         write(f"\n… and {answer.left_out} more; name the jobs that you ask about.\n")
 
@@ -115,8 +115,8 @@ def _blocker_lines(blockers: Sequence[Blocker], called: int | str) -> list[str]:
     lines = []
     for blocker in blockers:
         lines.append(f"  {wording.why(blocker.cause) or blocker.cause.reason.value}")
-        if found := wording.remedy(blocker, called):
-            lines.append(f"    lifted {found}")
+        if remedy := wording.remedy(blocker, called):
+            lines.append(f"    lifted {remedy}")
     return lines
 
 

@@ -163,52 +163,52 @@ def reservation_call(client: Client, verb: str, words: Sequence[str]) -> Call[Re
     Raises: BadUsage or BadValue, which name the invalid word.
     """
     name, texts = _by_key(words)
-    given: Record = {}
+    values: Record = {}
     for key, text in texts.items():
         try:
-            given[key] = _READ[key](text)
+            values[key] = _READ[key](text)
         except BadValue as error:
             raise BadValue(text, error.why, label=f"{_TYPED.get(key, key)}=") from None
-    if verb == "delete" and given:
+    if verb == "delete" and values:
         raise BadUsage("delete takes reservation=NAME alone")
     if verb == "delete":
         return DeleteReservation(name=name)
-    if verb == "update" and not given:
+    if verb == "update" and not values:
         raise BadUsage("there is nothing to change", f"What can be: {' '.join(KEYS)}")
     kind = CreateReservation if verb == "create" else UpdateReservation
-    return kind(name=name, **_window(client, name, _gpus(client, given)))
+    return kind(name=name, **_window(client, name, _gpus(client, values)))
 
 
-def _gpus(client: Client, given: Record) -> Record:
+def _gpus(client: Client, values: Record) -> Record:
     """Return the selected GPUs: by index (gpu=, with a share of each), or by number (gpus=)."""
-    if "gpus" in given and ("gpu" in given or "share" in given):
+    if "gpus" in values and ("gpu" in values or "share" in values):
         raise BadUsage(
             "gpus= lets the controller choose GPUs; gpu= names them, with share= of each: give one"
         )
-    if "share" in given and "gpu" not in given:
+    if "share" in values and "gpu" not in values:
         raise BadUsage("share= is a part of each of the GPUs that gpu= names")
-    if "gpus" in given:
-        given["count"], given["share"] = given.pop("gpus")
-    if "gpu" in given:
-        gpus = given.pop("gpu")
-        given["gpus"] = (
+    if "gpus" in values:
+        values["count"], values["share"] = values.pop("gpus")
+    if "gpu" in values:
+        gpus = values.pop("gpu")
+        values["gpus"] = (
             [gpu.gpu.index for gpu in client.call(protocol.ListGpus()).gpus] if gpus is None else gpus
         )
-        given.setdefault("share", WHOLE)
-    return given
+        values.setdefault("share", WHOLE)
+    return values
 
 
-def _window(client: Client, name: str, given: Record) -> Record:
+def _window(client: Client, name: str, values: Record) -> Record:
     """Compute the end of the reservation from its duration."""
-    if "duration" not in given:
-        return given
-    if "end" in given:
+    if "duration" not in values:
+        return values
+    if "end" in values:
         raise BadUsage("endtime= and duration= say the same; give one")
     reservations = client.call(protocol.ListReservations()).reservations
-    there = {reservation.reservation.name: reservation.reservation.start for reservation in reservations}
-    start = given.setdefault("start", there.get(name, math.floor(time.time())))
-    return {key: value for key, value in given.items() if key != "duration"} | {
-        "end": start + given["duration"]
+    starts = {reservation.reservation.name: reservation.reservation.start for reservation in reservations}
+    start = values.setdefault("start", starts.get(name, math.floor(time.time())))
+    return {key: value for key, value in values.items() if key != "duration"} | {
+        "end": start + values["duration"]
     }
 
 

@@ -16,9 +16,9 @@ from fgsched.views.host import HostPartition
 from fgsched.views.layouts import Group
 
 
-def document(what: str, found: Sequence[Any]) -> str:
+def document(what: str, answers: Sequence[Any]) -> str:
     """Return the answers as one JSON object."""
-    records = [DOCUMENTS[what](one) for one in found]
+    records = [DOCUMENTS[what](answer) for answer in answers]
     return display.document(**({"config": records[0]} if what == "config" else {f"{what}s": records}))
 
 
@@ -28,14 +28,14 @@ def document(what: str, found: Sequence[Any]) -> str:
 def _jobs(client: Client, words: Sequence[str]) -> list[protocol.JobInfo]:
     """Return the named jobs, or all open jobs."""
     names = choices.ids(words) if words else _open(client)
-    found: dict[int, protocol.JobInfo] = {}
+    jobs: dict[int, protocol.JobInfo] = {}
     for name in dict.fromkeys(names):
-        found |= {job.id: job for job in client.call(protocol.ShowJobs(id=name)).jobs}
-    if any(job.state is JobState.PENDING for job in found.values()):
+        jobs |= {job.id: job for job in client.call(protocol.ShowJobs(id=name)).jobs}
+    if any(job.state is JobState.PENDING for job in jobs.values()):
         from fgsched.cli.prospects import add_starts
 
-        add_starts(client, found.values())
-    return list(found.values())
+        add_starts(client, jobs.values())
+    return list(jobs.values())
 
 
 def _open(client: Client) -> list[choices.Name]:
@@ -87,10 +87,10 @@ ASKED: dict[str, Callable[[Client, Sequence[str]], Sequence[Any]]] = {
 # -- how to say it ----------------------------------------------------------------------------------
 
 
-def _reservation(found: protocol.ReservationInfo) -> Group:
+def _reservation(info: protocol.ReservationInfo) -> Group:
     from fgsched.cli.reservation import lines
 
-    return lines(found)
+    return lines(info)
 
 
 def _settings(about: protocol.About) -> Group:
@@ -123,10 +123,10 @@ def _job_document(job: protocol.JobInfo) -> dict[str, Any]:
     return documents.record(documents.keys_of("fgctl"), job)
 
 
-def _reservation_document(found: protocol.ReservationInfo) -> dict[str, Any]:
+def _reservation_document(info: protocol.ReservationInfo) -> dict[str, Any]:
     from fgsched.cli.reservation import record
 
-    return record(found)
+    return record(info)
 
 
 DOCUMENTS: dict[str, Callable[[Any], dict[str, Any]]] = {

@@ -82,9 +82,9 @@ def status(options: Mapping[str, Any]) -> None:
 
 
 def _formats(options: Mapping[str, Any]) -> list[str]:
-    given = [name for name in _OTHERS if options[name]]
-    if given:
-        option = given[0].replace("_", "-")
+    refused = [name for name in _OTHERS if options[name]]
+    if refused:
+        option = refused[0].replace("_", "-")
         raise BadUsage(f"the report status has no --{option}", "It shows the present state.")
     names = [name.strip() for name in options["formats"].split(",") if name.strip()] or ["text"]
     for name in names:

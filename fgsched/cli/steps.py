@@ -127,15 +127,15 @@ def _signal(client: Client, job: protocol.JobInfo, step: str, number: int | None
     if step == BATCH:
         call = protocol.Signal(ids=[job.id], signal=number or SIGTERM, target="shell")
         return all(outcome.error is None for outcome in client.call(call).jobs)
-    found = next(
+    running = next(
         (job_step for job_step in job.srun_steps if str(job_step.number) == step and _runs(job_step)), None
     )
     # The user of the job wrote the pid: it must be one of the job's processes.
-    if found is None or found.pid not in client.call(protocol.ListPids(id=job.id)).pids:
+    if running is None or running.pid not in client.call(protocol.ListPids(id=job.id)).pids:
         return False
     if number in (None, SIGTERM):
-        return kill(Identity(found.pid, found.start, boot_id()), CANCEL_STEP)
-    sent = [kill(descendant, number or SIGKILL) for descendant in descendants(found.pid)]
+        return kill(Identity(running.pid, running.start, boot_id()), CANCEL_STEP)
+    sent = [kill(descendant, number or SIGKILL) for descendant in descendants(running.pid)]
     return any(sent)
 
 

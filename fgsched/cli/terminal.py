@@ -41,9 +41,9 @@ def is_terminal() -> bool:
 
 def width() -> int:
     """Return the columns of the terminal; COLUMNS overrides them."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isascii() and given.isdigit() and int(given):
-        return int(given)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isascii() and columns.isdigit() and int(columns):
+        return int(columns)
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or 80
     except OSError:
@@ -192,7 +192,7 @@ def _shown(heads: Sequence[Head], natural: Sequence[int], room: int) -> list[int
     least = [min(wide, head.least or wide) for head, wide in zip(heads, natural, strict=True)]
     shown = list(range(len(heads)))
     for at in reversed(range(len(heads))):
-        if sum(least[one] for one in shown) + len(shown) - 1 <= room:
+        if sum(least[number] for number in shown) + len(shown) - 1 <= room:
             break
         if heads[at].minor:
             shown.remove(at)

@@ -333,8 +333,12 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def preempt_mode(self) -> str:
         """The mode in which the current attempt is preempted: requeue, cancel or suspend; "": it is not."""
-        found = self.preemption
-        return found.mode if found is not None and found.attempt == self.attempt and self.attempt else ""
+        preemption = self.preemption
+        return (
+            preemption.mode
+            if preemption is not None and preemption.attempt == self.attempt and self.attempt
+            else ""
+        )
 
     @property
     def is_being_preempted(self) -> bool:

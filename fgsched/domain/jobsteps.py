@@ -108,8 +108,8 @@ def _parsed(slot: bytes) -> JobStep | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     is_consistent = (job_step.ended_at is None) is (job_step.state is JobState.RUNNING)
-    known = job_step.state is JobState.RUNNING or job_step.state in _ENDS
-    return replace(job_step, name=clean(job_step.name)) if is_consistent and known else None
+    is_known = job_step.state is JobState.RUNNING or job_step.state in _ENDS
+    return replace(job_step, name=clean(job_step.name)) if is_consistent and is_known else None
 
 
 # -- the steps of an ended job ------------------------------------------------

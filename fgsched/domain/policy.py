@@ -307,28 +307,30 @@ def find_rule_error(policy: Policy) -> RuleError | None:
 
 def _partition_errors(policy: Policy) -> Iterator[RuleError]:
     names = [partition.name for partition in policy.partitions]
-    for position, one in enumerate(policy.partitions):
-        for name in one.preempt:
+    for position, entry in enumerate(policy.partitions):
+        for name in entry.preempt:
             later = names[position + 1 :]
             if name not in names:
-                yield _unknown_name("partitions", one.name, name, later)
+                yield _unknown_name("partitions", entry.name, name, later)
             elif name not in later:
-                why = f"partition {one.name} cannot preempt {name}, which does not come after it"
+                why = f"partition {entry.name} cannot preempt {name}, which does not come after it"
                 yield RuleError(
-                    "partitions", one.name, why, "Their order in the file is that of their priority."
+                    "partitions", entry.name, why, "Their order in the file is that of their priority."
                 )
 
 
 def _qos_errors(policy: Policy) -> Iterator[RuleError]:
     qoses = {qos.name: qos for qos in policy.qos}
-    for one in policy.qos:
-        lower = [other.name for other in policy.qos if other.priority < one.priority]
-        for name in one.preempt:
+    for entry in policy.qos:
+        lower = [other.name for other in policy.qos if other.priority < entry.priority]
+        for name in entry.preempt:
             if name not in qoses:
-                yield _unknown_name("qos", one.name, name, lower)
+                yield _unknown_name("qos", entry.name, name, lower)
             elif name not in lower:
-                why = f"quality of service {one.name} cannot preempt {name}, whose priority is not lower"
-                yield RuleError("qos", one.name, why, f"priority of [qos.{one.name}] has to be the higher.")
+                why = f"quality of service {entry.name} cannot preempt {name}, whose priority is not lower"
+                yield RuleError(
+                    "qos", entry.name, why, f"priority of [qos.{entry.name}] has to be the higher."
+                )
 
 
 def _unknown_name(table: str, name: str, unknown: str, legal: Sequence[str]) -> RuleError:

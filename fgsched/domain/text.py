@@ -105,10 +105,10 @@ def restore_bytes(text: str) -> str:
     return _ESCAPED_BYTE.sub(_restored_byte, text) if "\0" in text else text
 
 
-def _restored_byte(found: "re.Match[str]") -> str:
-    if found[1] is None:
+def _restored_byte(match: "re.Match[str]") -> str:
+    if match[1] is None:
         raise ValueError("NUL")
-    return chr(0xDC00 + int(found[1], 16))
+    return chr(0xDC00 + int(match[1], 16))
 
 
 def is_half(text: str) -> bool:

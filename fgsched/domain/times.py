@@ -71,8 +71,8 @@ def format_runtime(seconds: float) -> str:
 
 
 def _clocked(whole: int) -> str:
-    days, rest = divmod(whole, DAY)
-    hours, minutes, seconds = rest // HOUR, rest % HOUR // MINUTE, rest % MINUTE
+    days, seconds_of_day = divmod(whole, DAY)
+    hours, minutes, seconds = seconds_of_day // HOUR, seconds_of_day % HOUR // MINUTE, seconds_of_day % MINUTE
     if days:
         return f"{days}-{hours:02d}:{minutes:02d}:{seconds:02d}"
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
@@ -80,8 +80,10 @@ def _clocked(whole: int) -> str:
 
 def format_elapsed(seconds: float) -> str:
     """Format seconds as in accounting: 00:00:07, 2-03:04:05."""
-    days, rest = divmod(max(0, int(seconds)), DAY)
-    clock = f"{rest // HOUR:02d}:{rest % HOUR // MINUTE:02d}:{rest % MINUTE:02d}"
+    days, seconds_of_day = divmod(max(0, int(seconds)), DAY)
+    clock = (
+        f"{seconds_of_day // HOUR:02d}:{seconds_of_day % HOUR // MINUTE:02d}:{seconds_of_day % MINUTE:02d}"
+    )
     return f"{days}-{clock}" if days else clock
 
 
@@ -149,9 +151,9 @@ def find_time(text: str, now: float, *, past: bool = False) -> tuple[float, bool
     today = time.localtime(now)
     moment = _Moment(today.tm_year, today.tm_mon, today.tm_mday)
     _read_parts(text, bare, moment)
-    found = _epoch(text, moment)
-    if past or found > now:
-        return found, moment.skipped
+    epoch = _epoch(text, moment)
+    if past or epoch > now:
+        return epoch, moment.skipped
     if moment.clocked and not moment.dated:
         moment.day += 1
     elif moment.yearless and (moment.month, moment.day) < (today.tm_mon, today.tm_mday):
@@ -233,15 +235,15 @@ def _epoch(text: str, moment: _Moment) -> float:
     clock = given = [moment.hour, moment.minute, moment.second]
     for _ in range(24 * 60):  # a gap in local time is at most a day long
         try:
-            found = time.mktime(
+            epoch = time.mktime(
                 (moment.year, moment.month, moment.day, clock[0], clock[1], clock[2], 0, 0, -1)
             )
         except (OverflowError, ValueError):
             raise BadValue(text, ": out of range") from None
-        local = time.localtime(found)
+        local = time.localtime(epoch)
         if [local.tm_hour, local.tm_min, local.tm_sec] == [clock[0] % 24, clock[1] % 60, clock[2]]:
             moment.skipped = clock is not given
-            return found
+            return epoch
         clock = [clock[0], clock[1] + 1, 0] if clock[1] < 59 else [clock[0] + 1, 0, 0]
     raise BadValue(text, ": there is no such time of day")
 

@@ -63,8 +63,8 @@ def _scaled(text: str, scale: int) -> tuple[int, bool] | None:
     if not match or not (match[1] or match[2]):
         return None
     fraction = match[2] or ""
-    amount, rest = divmod(int(match[1] + fraction) * scale, 10 ** len(fraction))
-    return amount, rest == 0
+    amount, remainder = divmod(int(match[1] + fraction) * scale, 10 ** len(fraction))
+    return amount, remainder == 0
 
 
 def parse_units(text: str) -> int:
@@ -126,8 +126,8 @@ def split_units(units: int) -> tuple[int, int]:
         return 0, 0
     if units < WHOLE:
         return 1, units
-    count, rest = divmod(units, WHOLE)
-    if rest:
+    count, remainder = divmod(units, WHOLE)
+    if remainder:
         raise ValueError(
             f": fractions above one GPU are not possible; use {count} or {count + 1}, or --gpu-mem"
             " (above 1 only whole GPUs)"

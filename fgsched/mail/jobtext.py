@@ -194,29 +194,33 @@ def _of_gpus(job: JobInfo) -> list[ResourceUse]:
     return uses
 
 
-def _of_memory(label: str, used: int | None, asked: int) -> ResourceUse:
+def _of_memory(label: str, used: int | None, requested: int) -> ResourceUse:
     """Return the amount of memory used, of the request; both in bytes. `used` None: not measured."""
     text = _UNKNOWN if used is None else f"{used / GIBIBYTE:.1f}"
-    if not asked:
+    if not requested:
         return ResourceUse(label=label, text=text if used is None else f"{text} GiB")
-    part = None if used is None else used / asked
-    return ResourceUse(label=label, text=f"{text} of {asked / GIBIBYTE:.1f} GiB", part=part)
+    part = None if used is None else used / requested
+    return ResourceUse(label=label, text=f"{text} of {requested / GIBIBYTE:.1f} GiB", part=part)
 
 
 def _happened(mail: JobMail) -> list[str]:
     """Return the known reasons of a failure, as sentences."""
-    said = []
+    sentences = []
     if mail.oom is not None:
-        held, limit, asked = (size / GIBIBYTE for size in (mail.oom.held, mail.oom.limit, mail.oom.asked))
-        said.append(
+        held, limit, refused = (size / GIBIBYTE for size in (mail.oom.held, mail.oom.limit, mail.oom.asked))
+        sentences.append(
             f"GPU out of memory on GPU {mail.oom.gpu}: the job held {held:.1f} GiB of its limit of"
-            f" {limit:.1f} GiB" + (f", and {asked:.1f} GiB were refused." if asked else ".")
+            f" {limit:.1f} GiB" + (f", and {refused:.1f} GiB were refused." if refused else ".")
         )
-        said.append(_others(mail.oom))
-    said += [one for one in (mail.detail, mail.warning) if one]
-    if not said and mail.reason not in ("None", "") and mail.event in ("FAIL", "INVALID_DEPEND", "REQUEUE"):
-        said.append(f"Reason: {mail.reason}.")
-    return said
+        sentences.append(_others(mail.oom))
+    sentences += [text for text in (mail.detail, mail.warning) if text]
+    if (
+        not sentences
+        and mail.reason not in ("None", "")
+        and mail.event in ("FAIL", "INVALID_DEPEND", "REQUEUE")
+    ):
+        sentences.append(f"Reason: {mail.reason}.")
+    return sentences
 
 
 def _others(oom: OomReport) -> str:

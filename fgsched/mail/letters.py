@@ -201,10 +201,10 @@ def check_address(address: str, settings: MailSettings) -> None:
     """Refuse an address to which the site sends no mail. Raises Refused."""
     if not is_address(address):
         raise Refused(f"{quoted(address)} is not an address", "Give a user name, or NAME@DOMAIN.")
-    if "@" not in address or address.lower() in {one.lower() for one in settings.allowed}:
+    if "@" not in address or address.lower() in {entry.lower() for entry in settings.allowed}:
         return
     domain = address.rpartition("@")[2].lower()
-    domains = {one[1:].lower() for one in settings.allowed if one.startswith("@")}
+    domains = {entry[1:].lower() for entry in settings.allowed if entry.startswith("@")}
     if domain not in domains | ({settings.domain.lower()} - {""}):
         raise Refused(
             f"mail to {address} is not allowed on this host",
@@ -219,5 +219,5 @@ def sender_of(settings: MailSettings, host: str) -> str:
 
 def host_name() -> str:
     """Return the fully qualified name of this host; its own name if the resolver returns localhost."""
-    found = socket.getfqdn()
-    return socket.gethostname() if found.partition(".")[0] == "localhost" else found
+    name = socket.getfqdn()
+    return socket.gethostname() if name.partition(".")[0] == "localhost" else name

@@ -53,10 +53,10 @@ def send(settings: MailSettings, sender: str, to: Sequence[str], data: bytes) ->
     except smtplib.SMTPRecipientsRefused as error:
         _judge(error.recipients, to)
     except smtplib.SMTPResponseException as error:
-        said = f"{error.smtp_code} {_text(error.smtp_error)}"
+        answer = f"{error.smtp_code} {_text(error.smtp_error)}"
         if 500 <= error.smtp_code < 600 and isinstance(error, _ABOUT_MESSAGE):
-            raise Never(said) from error
-        raise Later(said, is_of_server=not isinstance(error, smtplib.SMTPDataError)) from error
+            raise Never(answer) from error
+        raise Later(answer, is_of_server=not isinstance(error, smtplib.SMTPDataError)) from error
     except (OSError, smtplib.SMTPException) as error:
         raise Later(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
 
@@ -129,15 +129,15 @@ def _password(settings: MailSettings) -> str:
 
 def _judge(refused: Mapping[str, tuple[int, bytes]], to: Sequence[str]) -> None:
     """Raise Later or Never for refused recipients: temporarily refused ones are tried again."""
-    said = "; ".join(f"{who}: {code} {_text(text)}" for who, (code, text) in refused.items())
+    answers = "; ".join(f"{who}: {code} {_text(text)}" for who, (code, text) in refused.items())
     whos = [who for who in to if who in refused and 400 <= refused[who][0] < 500]
     if whos:
-        raise Later(said, left=whos, is_of_server=False)
-    raise Never(said)
+        raise Later(answers, left=whos, is_of_server=False)
+    raise Never(answers)
 
 
-def _text(said: bytes | str) -> str:
-    text = said.decode(errors="replace") if isinstance(said, bytes) else said
+def _text(answer: bytes | str) -> str:
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
     return " ".join(text.split())[:300]
 
 

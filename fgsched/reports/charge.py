@@ -29,24 +29,24 @@ def weight_of(model: str, weights: Mapping[str, float]) -> float:
 def charge(facts: Facts, wish: Wish) -> Report:
     """Return the report on the charge of accounts and users."""
     models = {gpu.uuid: gpu.model for gpu in facts.gpus}
-    found: dict[tuple[str, str, str], float] = defaultdict(float)
+    seconds_by_owner: dict[tuple[str, str, str], float] = defaultdict(float)
     for use in facts.uses:
         key = (use.owner.account, use.owner.user, models.get(use.uuid, ""))
-        found[key] += use.charged
-    weighted = sum(value * weight_of(key[2], wish.weights) for key, value in found.items())
+        seconds_by_owner[key] += use.charged
+    weighted = sum(value * weight_of(key[2], wish.weights) for key, value in seconds_by_owner.items())
     body = frame.Body(
         kind="charge",
         title="GPU-hours charged",
         lede=_lede(facts, weighted, wish),
         figures=(frame.headline_charged(facts), _weighted(weighted, facts, wish)),
         sections=(
-            Section("accounts", "Accounts", "", (_accounts(found, wish),)),
-            Section("charges", "Accounts, users and models", "", (_lines(found, wish),)),
+            Section("accounts", "Accounts", "", (_accounts(seconds_by_owner, wish),)),
+            Section("charges", "Accounts, users and models", "", (_lines(seconds_by_owner, wish),)),
             Section("weights", "Weights", "", (_weights(sorted(set(models.values())), wish),)),
         ),
         terms=("charged", "weight"),
         main="charges",
-        quiet=not found,
+        quiet=not seconds_by_owner,
     )
     return frame.framed(facts, body, wish.now)
 
@@ -66,10 +66,10 @@ def _weighted(weighted: float, facts: Facts, wish: Wish) -> Headline:
     return Headline("weighted", "Weighted", Number(hours.value, hours.unit, f"{hours.text} h"), note)
 
 
-def _accounts(found: Mapping[tuple[str, str, str], float], wish: Wish) -> Table:
+def _accounts(seconds_by_owner: Mapping[tuple[str, str, str], float], wish: Wish) -> Table:
     hours: dict[str, float] = defaultdict(float)
     weighted: dict[str, float] = defaultdict(float)
-    for (account, _, model), value in found.items():
+    for (account, _, model), value in seconds_by_owner.items():
         hours[account] += value
         weighted[account] += value * weight_of(model, wish.weights)
     columns = (
@@ -108,7 +108,7 @@ def _total(hours: Mapping[str, float], weighted: Mapping[str, float]) -> tuple[C
     return Words("total"), *sums, Number(100.0, "%", "100.0 %"), dash(), dash()
 
 
-def _lines(found: Mapping[tuple[str, str, str], float], wish: Wish) -> Table:
+def _lines(seconds_by_owner: Mapping[tuple[str, str, str], float], wish: Wish) -> Table:
     columns = (
         Column("account", "Account"),
         Column("user", "User"),
@@ -118,8 +118,8 @@ def _lines(found: Mapping[tuple[str, str, str], float], wish: Wish) -> Table:
         Column("weighted", "Weighted", right=True, unit="GPU-hours"),
     )
     rows: list[tuple[Cell, ...]] = []
-    for account, user, model in sorted(found):
-        value, weight = found[account, user, model], weight_of(model, wish.weights)
+    for account, user, model in sorted(seconds_by_owner):
+        value, weight = seconds_by_owner[account, user, model], weight_of(model, wish.weights)
         rows.append(
             (
                 Given(account or "(none)"),

@@ -45,7 +45,7 @@ def _y(part: float) -> str:
 def classes(steps: Sequence[Step | None]) -> list[tuple[TimeClass, str]]:
     """Return the path of each time class that occurs, stacked from the base; free time has no path."""
     base = [0.0] * len(steps)
-    found: list[tuple[TimeClass, str]] = []
+    columns: list[tuple[TimeClass, str]] = []
     for name, field in _STACKED:
         top = [
             low + (0.0 if step is None else getattr(step, field))
@@ -53,9 +53,9 @@ def classes(steps: Sequence[Step | None]) -> list[tuple[TimeClass, str]]:
         ]
         path = area(base, top)
         if path:
-            found.append((name, path))
+            columns.append((name, path))
         base = top
-    return found
+    return columns
 
 
 def area(low: Sequence[float], high: Sequence[float]) -> str:

@@ -80,13 +80,13 @@ class Proposal(Struct, frozen=True, kw_only=True):
         return " ".join((self.mark, *self.tokens))
 
 
-def for_slurm(found: Proposal) -> Proposal:
+def for_slurm(proposal: Proposal) -> Proposal:
     """Return a proposal for a script with #SBATCH headers, in the forms that Slurm has for its options."""
-    spelled = {token: _of_slurm(token) for token in found.tokens}
-    reasons = found.reasons
+    spelled = {token: _of_slurm(token) for token in proposal.tokens}
+    reasons = proposal.reasons
     for token, of_slurm in spelled.items():
         reasons = tuple(reason.replace(token, of_slurm) for reason in reasons)
-    return replace(found, mark="#SBATCH", tokens=tuple(spelled.values()), reasons=reasons)
+    return replace(proposal, mark="#SBATCH", tokens=tuple(spelled.values()), reasons=reasons)
 
 
 def _of_slurm(token: str) -> str:
@@ -109,7 +109,7 @@ def gibibytes_up(size: float) -> int:
 
 def share_for(sm: float) -> int:
     """Return the smallest proposed share, in ten-thousandths, for a mean SM share from 0 to 1."""
-    return next((one for one in LADDER if one / WHOLE >= min(1.0, sm * ROOM_COMPUTE)), WHOLE)
+    return next((share for share in LADDER if share / WHOLE >= min(1.0, sm * ROOM_COMPUTE)), WHOLE)
 
 
 def propose(needs: MeasuredNeeds) -> Proposal | None:
@@ -145,18 +145,18 @@ def _smaller(needs: MeasuredNeeds) -> Proposal | None:
     if not needs.peak or not needs.memory:
         return None
     size = gibibytes_up(needs.peak * ROOM_MEMORY)
-    asked = needs.share or WHOLE
-    share = asked if needs.sm is None else min(asked, share_for(needs.sm))
-    before, after = _charge(asked, needs.memory, needs.total), _charge(share, size * GIB, needs.total)
+    requested = needs.share or WHOLE
+    share = requested if needs.sm is None else min(requested, share_for(needs.sm))
+    before, after = _charge(requested, needs.memory, needs.total), _charge(share, size * GIB, needs.total)
     is_less = after < WORTH * before or (needs.sm is None and size * GIB < WORTH * needs.memory)
     if not is_less or size * GIB > needs.memory:
         return None
     tokens = (f"--gpus={format_share(share)}", f"--gpu-mem={size}G")
     peak = f"The peak of GPU memory fits in {size} GiB."
     if needs.sm is None:
-        kept = f"The SM share was not measured, so the line keeps {tokens[0]}."
+        unmeasured = f"The SM share was not measured, so the line keeps {tokens[0]}."
         charge = after / before if after < before else None
-        return Proposal(tokens=tokens, reasons=(peak, kept), charge=charge)
+        return Proposal(tokens=tokens, reasons=(peak, unmeasured), charge=charge)
     compute = f"The SM share fits in {format_share(share)} of a GPU."
     return Proposal(tokens=tokens, reasons=(peak, compute), charge=after / before)
 
@@ -183,8 +183,8 @@ def _cpus(needs: MeasuredNeeds) -> Proposal | None:
     if count * tasks >= WORTH * needs.cpus:
         return None
     noun = "CPU is" if count == 1 else "CPUs are"
-    each = " for each task" if tasks > 1 else ""
-    return Proposal(tokens=(f"--cpus-per-task={count}",), reasons=(f"{count} {noun} enough{each}.",))
+    of_each = " for each task" if tasks > 1 else ""
+    return Proposal(tokens=(f"--cpus-per-task={count}",), reasons=(f"{count} {noun} enough{of_each}.",))
 
 
 def _time(needs: MeasuredNeeds) -> Proposal | None:
@@ -205,8 +205,8 @@ class JobRun(Struct, frozen=True, kw_only=True):
 
 def run_of(job: JobInfo, totals: Mapping[str, int]) -> JobRun:
     """Return the run of a job; `totals` maps UUIDs of GPUs to their memory in bytes."""
-    known = [totals[part.uuid] for part in job.allocated if part.uuid in totals]
-    return JobRun(job=job, total=min(known, default=None))
+    sizes = [totals[part.uuid] for part in job.allocated if part.uuid in totals]
+    return JobRun(job=job, total=min(sizes, default=None))
 
 
 def needs_of(runs: Sequence[JobRun]) -> MeasuredNeeds:
@@ -264,14 +264,14 @@ def proposal_of(runs: Sequence[JobRun]) -> Proposal | None:
     return for_slurm(proposal)
 
 
-def charge_sentences(found: Proposal, charged: float, runs: int = 1) -> list[str]:
+def charge_sentences(proposal: Proposal, charged: float, runs: int = 1) -> list[str]:
     """Return sentences about the change of the charge by a proposal; none if the change is too small.
 
     `charged` is the GPU seconds of `runs` runs.
     """
-    if found.charge is None or charged <= 0 or hours(charged) < 0.05:
+    if proposal.charge is None or charged <= 0 or hours(charged) < 0.05:
         return []
-    before, after = brief_hours(charged), brief_hours(charged * found.charge)
+    before, after = brief_hours(charged), brief_hours(charged * proposal.charge)
     what = "The job" if runs == 1 else f"The {runs} runs"
     return [f"{what} would have been charged {after} instead of {before} GPU-hours."]
 
@@ -321,8 +321,8 @@ class RunGroup(Struct, frozen=True, kw_only=True):
     @property
     def cpu_part(self) -> float | None:
         """The mean of the parts of the CPUs that were busy."""
-        known = [part for run in self.runs if (part := view.cpu_part(run.job)) is not None]
-        return fmean(known) if known else None
+        parts = [part for run in self.runs if (part := view.cpu_part(run.job)) is not None]
+        return fmean(parts) if parts else None
 
     @property
     def proposal(self) -> Proposal | None:

@@ -107,8 +107,8 @@ def _sizes(packed: int) -> tuple[int, int, int]:
     return packed >> 34, packed >> 14 & (1 << 20) - 1, packed & (1 << 14) - 1
 
 
-def _endings(found: Grouping) -> list[Ending]:
-    return [_ending(group) for group in found.groups()]
+def _endings(grouping: Grouping) -> list[Ending]:
+    return [_ending(group) for group in grouping.groups()]
 
 
 def _ending(group: Group) -> Ending:

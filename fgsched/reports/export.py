@@ -286,8 +286,8 @@ def _raw(cell: Cell) -> Any:
 
 
 def _rounded(value: float) -> float | int:
-    found = round(value, 6)
-    return int(found) if found == int(found) else found
+    rounded = round(value, 6)
+    return int(rounded) if rounded == int(rounded) else rounded
 
 
 def as_markdown(report: Report) -> str:

@@ -468,16 +468,16 @@ class Facts:
     def jobs(self) -> list[JobTotals]:
         """Return how many jobs ended in which way, by owner and model."""
         grouped_endings: dict[tuple[int, str, str, str], list[Ending]] = defaultdict(list)
-        for one in self._ended:
-            grouped_endings[one.owner, one.model, one.state, one.oom].append(one)
+        for ending in self._ended:
+            grouped_endings[ending.owner, ending.model, ending.state, ending.oom].append(ending)
         return [
             JobTotals(
                 owner=self.owners[owner],
                 model=model,
                 state=state,
                 oom=oom,
-                jobs=sum(one.jobs for one in ended),
-                charged=sum(one.charged for one in ended),
+                jobs=sum(ending.jobs for ending in ended),
+                charged=sum(ending.charged for ending in ended),
             )
             for (owner, model, state, oom), ended in sorted(grouped_endings.items(), key=itemgetter(0))
         ]
@@ -485,11 +485,11 @@ class Facts:
     @cached_property
     def unused(self) -> list[UnusedMemory]:
         """Return the memory that was requested and not used, by owner and model."""
-        found = Grouping((0, 2), (("sum", 2),))
-        self.reader.group("unused_memory", found, **self._of_user)
+        grouping = Grouping((0, 2), (("sum", 2),))
+        self.reader.group("unused_memory", grouping, **self._of_user)
         return [
             UnusedMemory(self.owners[owner], model, group[0] or 0.0)
-            for group in found.groups()
+            for group in grouping.groups()
             for owner, model in (group.key,)
         ]
 
@@ -502,16 +502,16 @@ class Facts:
     def waits(self) -> list[WaitGroup]:
         """Return the waits of the jobs that started, by owner, model, size and end."""
         return [
-            WaitGroup(self.owners[one.owner], one.model, one.gpus, one.share, one.waits)
-            for one in self._ended
-            if one.waits
+            WaitGroup(self.owners[ending.owner], ending.model, ending.gpus, ending.share, ending.waits)
+            for ending in self._ended
+            if ending.waits
         ]
 
     @cached_property
     def _ended(self) -> list[Ending]:
         """Return jobs by owner, size and end: of the groups by name, if a report has asked for those."""
-        known = vars(self).get("_named")
-        return known.endings if known else endings(self.reader, self._of_user)
+        named = vars(self).get("_named")
+        return named.endings if named else endings(self.reader, self._of_user)
 
     @cached_property
     def _named(self) -> Named | None:
@@ -536,7 +536,7 @@ class Facts:
     def repeated(self) -> list[Repeated]:
         """Return the jobs of one owner, name and request, as groups; at most 2,000, the most charged."""
         if self._named:
-            return most_charged(self._named.groups, {at: one.user for at, one in self.owners.items()})
+            return most_charged(self._named.groups, {at: owner.user for at, owner in self.owners.items()})
         return [
             msgspec.convert({**dict(row), "user": self.owners[row["owner"]].user}, Repeated, strict=False)
             for row in self.reader.ask("repeated", **self._of_user)
@@ -695,8 +695,8 @@ class Facts:
     @cached_property
     def measured(self) -> float:
         """Return the charged GPU seconds of which compute time is measured: not those on MIG instances."""
-        left = self.charged - sum(use.charged for use in self.uses if is_instance(use.uuid))
-        return left if left > _ROUNDED else 0.0
+        charged = self.charged - sum(use.charged for use in self.uses if is_instance(use.uuid))
+        return charged if charged > _ROUNDED else 0.0
 
     @cached_property
     def used(self) -> float:

@@ -76,9 +76,13 @@ def _form(period: str) -> str:
 
 
 def _prune(folder: Path, kind: str, form: str, keep: int) -> None:
-    found = [(period, name) for one, period, name in _files(folder) if (one, _form(period)) == (kind, form)]
-    periods = sorted({period for period, _ in found}, reverse=True)
-    for period, name in found:
+    reports = [
+        (period, name)
+        for name_of_kind, period, name in _files(folder)
+        if (name_of_kind, _form(period)) == (kind, form)
+    ]
+    periods = sorted({period for period, _ in reports}, reverse=True)
+    for period, name in reports:
         if period in periods[keep:]:
             with places.folder(folder) as parent:
                 os.unlink(name, dir_fd=parent)

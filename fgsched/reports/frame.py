@@ -107,7 +107,7 @@ def _whole(seconds: float) -> str:
 
 def headline_charged(facts: Facts) -> Headline:
     """Return the charged part of the hours: the sum of the first three classes, as printed."""
-    now, before = (_charged(numbers.shares(one.classes)) for one in (facts, facts.before))
+    now, before = (_charged(numbers.shares(period_facts.classes)) for period_facts in (facts, facts.before))
     note = fraction(facts.charged, facts.sampled)
     return Headline("charged", "Charged", now, note, numbers.points(now, before))
 

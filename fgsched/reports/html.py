@@ -82,18 +82,21 @@ def _suffix_order(name: str) -> tuple[bool, str]:
 @cache
 def environment() -> Environment:
     """Return the templates of pages and mails. Every text is escaped unless a filter marks it as HTML."""
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update({one.__name__: one for one in _FILTERS})
-    made.globals.update(
-        {one.__name__: one for one in _FUNCTIONS}, DASH=DASH, LABELLED=LABELLED, HEIGHT=drawing.HEIGHT
+    templates.filters.update({function.__name__: function for function in _FILTERS})
+    templates.globals.update(
+        {function.__name__: function for function in _FUNCTIONS},
+        DASH=DASH,
+        LABELLED=LABELLED,
+        HEIGHT=drawing.HEIGHT,
     )
-    return made
+    return templates
 
 
 # -- texts ---------------------------------------------------------------------------------------------
@@ -183,8 +186,8 @@ def _number(value: Number) -> Markup:
     text = own(value.text)
     if not value.value and not value.text[:1].isalpha():  # "GPU 0" is a name
         return Markup('<span class="zero">{}</span>').format(text)
-    first, slash, rest = text.partition(" / ")
-    return first + Markup(' <span class="soft">/ {}</span>').format(Markup(rest)) if slash else text
+    first, slash, total = text.partition(" / ")
+    return first + Markup(' <span class="soft">/ {}</span>').format(Markup(total)) if slash else text
 
 
 def _change(value: Change, unit: str) -> Markup:
@@ -309,24 +312,24 @@ def head_class(table: Table, at: int) -> str:
 
 def cell_class(table: Table, row: Sequence[Cell], at: int) -> str:
     """Return the classes of a cell."""
-    value, found = row[at], list(_place(table, at))
+    value, classes = row[at], list(_place(table, at))
     if at == 0:
-        found += ["whole" if isinstance(value, Number) else "name"]
-        found += ["soft"] if _is_sum(table, value) and row is not table.total else []
+        classes += ["whole" if isinstance(value, Number) else "name"]
+        classes += ["soft"] if _is_sum(table, value) and row is not table.total else []
         if is_led(table, row):
-            return " ".join([*found, "lead"])
-        return " ".join([*found, "beside" if is_main(table, 1) else "wide"])
+            return " ".join([*classes, "lead"])
+        return " ".join([*classes, "beside" if is_main(table, 1) else "wide"])
     if at == 1 and is_led(table, row):
-        found.append("led")
+        classes.append("led")
     elif isinstance(value, Bar) or table.columns[at].key in _LONG or is_long_line(value):
-        found.append("wide")
+        classes.append("wide")
     elif is_main(table, at):
-        found.append("main")
+        classes.append("main")
     elif isinstance(value, Number) and not table.columns[at].right:
-        found.append("whole")
+        classes.append("whole")
     elif not table.columns[at].right and table.columns[at].key not in _BRIEF:
-        found.append("half")
-    return " ".join(found)
+        classes.append("half")
+    return " ".join(classes)
 
 
 def _place(table: Table, at: int) -> Iterable[str]:

@@ -247,7 +247,7 @@ def _described(health: HealthEvent) -> str:
 def processes(facts: Facts, most: int = 0, title: str = "Processes outside fgsched") -> Part:
     """Return the table of processes outside of jobs, the longest first, or a sentence."""
     runs = facts.foreign[:most] if most else facts.foreign
-    rest = len(facts.foreign) - len(runs)
+    hidden = len(facts.foreign) - len(runs)
     if not runs:
         return Paragraphs((sentence(_NO_FOREIGN),), key="processes")
     columns = (
@@ -262,7 +262,7 @@ def processes(facts: Facts, most: int = 0, title: str = "Processes outside fgsch
     )
     rows = tuple(_process(facts, run) for run in runs)
     caption = (
-        f"The longest {len(runs)} of {len(facts.foreign):,}; fgreport strangers lists all." if rest else ""
+        f"The longest {len(runs)} of {len(facts.foreign):,}; fgreport strangers lists all." if hidden else ""
     )
     return Table("processes", columns, rows, title=title, caption=caption)
 
@@ -518,19 +518,19 @@ def _gpu_table(facts: Facts) -> Part:
     return Table("gpus", columns, rows, empty="No GPU was seen.")
 
 
-def _measured(found: GpuTotals | None) -> tuple[Cell, ...]:
-    if found is None:
+def _measured(totals: GpuTotals | None) -> tuple[Cell, ...]:
+    if totals is None:
         return dash(), dash(), dash(), dash()
     hours = [
         Number(value / HOUR, "hours", numbers.grouped(value / HOUR, 1))
-        for value in (found.down, found.throttled)
+        for value in (totals.down, totals.throttled)
     ]
     hot = numbers.unknown("°C")
-    if found.temperature is not None:
-        hot = Number(found.temperature, "°C", f"{found.temperature} °C")
+    if totals.temperature is not None:
+        hot = Number(totals.temperature, "°C", f"{totals.temperature} °C")
     energy = numbers.unknown("kWh")
-    if found.energy is not None:
-        energy = Number(found.energy / 3.6e6, "kWh", f"{numbers.grouped(found.energy / 3.6e6, 1)} kWh")
+    if totals.energy is not None:
+        energy = Number(totals.energy / 3.6e6, "kWh", f"{numbers.grouped(totals.energy / 3.6e6, 1)} kWh")
     return (*hours, hot, energy)
 
 

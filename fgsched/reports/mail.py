@@ -130,7 +130,7 @@ def notice_mail(notice: Notice, *, ascii: bool = False) -> MailContent:
 def notice_html(notice: Notice) -> str:
     """Return a notice in HTML. If it is larger than LARGEST, lines of output are left out."""
     for lines in (len(notice.tail), 20, 5, 0):
-        tail = [cut(one, _LONGEST) for one in notice.tail[max(0, len(notice.tail) - lines) :]]
+        tail = [cut(line, _LONGEST) for line in notice.tail[max(0, len(notice.tail) - lines) :]]
         html = _rendered("mail-job.html.j2", notice=notice, tail=tail)
         if len(html.encode()) <= LARGEST:
             break

@@ -70,19 +70,19 @@ def make(accounts: Path, request: ReportRequest, now: float, replay: Replay) -> 
         reader.close()
 
 
-def blank(made: Report, records: Records, user: str, now: float) -> str:
+def blank(report: Report, records: Records, user: str, now: float) -> str:
     """Return the text that replaces a report about nothing, in lines of 78 columns; else "".
 
     Args:
         user: of whom `me` reports.
         now: epoch seconds.
     """
-    sentences = _sentences(made, records, user, now)
+    sentences = _sentences(report, records, user, now)
     return "".join(f"{line}\n" for line in paragraph(sentences))
 
 
-def _sentences(made: Report, records: Records, user: str, now: float) -> str:
-    label = made.period.label
+def _sentences(report: Report, records: Records, user: str, now: float) -> str:
+    label = report.period.label
     if records.begin is None:
         return (
             "Nothing is accounted yet: the accounts begin about ten minutes after the first job has ended "
@@ -90,10 +90,10 @@ def _sentences(made: Report, records: Records, user: str, now: float) -> str:
         )
     nothing = f"Nothing was accounted in the period {label}; the accounts begin on"
     first = format_time(records.begin, _DATE)
-    if records.begin >= made.period.until and first == format_time(now, _DATE):
+    if records.begin >= report.period.until and first == format_time(now, _DATE):
         return f"{nothing} {first}. --since today reports this day up to the last full hour."
-    if records.begin >= made.period.until:
+    if records.begin >= report.period.until:
         return f"{nothing} {first}. --since {first} reports the time since then."
-    if made.kind == "me" and made.quiet:
+    if report.kind == "me" and report.quiet:
         return f"No job of {clean(user)} ran in the period {label}. {_OTHERS}"
     return f"{nothing} {first}. {_OTHERS}" if records.is_empty else ""

@@ -119,16 +119,16 @@ def _state(status: Status) -> Iterator[Any]:
             shares[share.user, gpu.model] += share.share
         if gpu.hidden:
             shares[OTHERS, gpu.model] += gpu.charged - sum(share.share for share in gpu.scaled)
-    kept = _bounded(shares, set(sorted({user for user, _ in shares} - {OTHERS})[:MOST_USERS]))
+    bounded = _bounded(shares, set(sorted({user for user, _ in shares} - {OTHERS})[:MOST_USERS]))
     text = "GPUs that running jobs are charged."
-    yield _family(GaugeMetricFamily, "fgsched_user_charged_gpus", text, ("user", "type"), kept)
+    yield _family(GaugeMetricFamily, "fgsched_user_charged_gpus", text, ("user", "type"), bounded)
 
 
-def _bounded(values: Mapping[tuple[str, ...], float], known: set[str]) -> dict[tuple[str, ...], float]:
+def _bounded(values: Mapping[tuple[str, ...], float], users: set[str]) -> dict[tuple[str, ...], float]:
     """Sum the values of users who are not known; the user is the first label."""
     sums: dict[tuple[str, ...], float] = defaultdict(float)
     for key, value in values.items():
-        sums[(key[0] if key[0] in known else OTHERS, *key[1:])] += value
+        sums[(key[0] if key[0] in users else OTHERS, *key[1:])] += value
     return sums
 
 
@@ -141,7 +141,7 @@ def _accounts(sums: AccountTotals) -> Iterator[Any]:
     first: dict[int, str] = {}
     for use in sums.owners:
         first.setdefault(use.owner.uid, use.owner.user)
-    known = {first[uid] for uid in sorted(first)[:MOST_USERS]}
+    users = {first[uid] for uid in sorted(first)[:MOST_USERS]}
     charged: dict[tuple[str, ...], float] = defaultdict(float)
     used: dict[tuple[str, ...], float] = defaultdict(float)
     for use in sums.owners:
@@ -156,10 +156,10 @@ def _accounts(sums: AccountTotals) -> Iterator[Any]:
         "fgsched_user_charged_gpu_seconds",
         text,
         (*names, "class"),
-        _bounded(charged, known),
+        _bounded(charged, users),
     )
     text = "GPU seconds times SM share."
-    yield _family(CounterMetricFamily, "fgsched_user_used_gpu_seconds", text, names, _bounded(used, known))
+    yield _family(CounterMetricFamily, "fgsched_user_used_gpu_seconds", text, names, _bounded(used, users))
     jobs: dict[tuple[str, ...], float] = defaultdict(float)
     for job in sums.jobs:
         jobs[job.owner.partition, job.state] += job.jobs

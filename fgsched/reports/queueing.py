@@ -41,13 +41,13 @@ _BINS = ((60, "< 1 min"), (600, "1–10 min"), (3600, "10–60 min"), (21_600, "
 _LAST = "24 h and more"
 
 
-def size_of(one: WaitGroup | Slowdowns) -> str:
+def size_of(group: WaitGroup | Slowdowns) -> str:
     """Return the size class of jobs."""
-    if one.gpus == 0:
+    if group.gpus == 0:
         return NO_GPU
-    if one.gpus > 1:
+    if group.gpus > 1:
         return SIZES[4]
-    return SIZES[(one.share > 2500) + (one.share > 5000) + (one.share >= WHOLE)]
+    return SIZES[(group.share > 2500) + (group.share > 5000) + (group.share >= WHOLE)]
 
 
 def waits_section(facts: Facts) -> Section:
@@ -57,10 +57,10 @@ def waits_section(facts: Facts) -> Section:
     return Section("waits", "Waits", "", (by_size(facts.waits),))
 
 
-def by_size(found: Iterable[WaitGroup]) -> Quantiles:
+def by_size(wait_groups: Iterable[WaitGroup]) -> Quantiles:
     """Return the distribution of waits by size class."""
     classes: dict[str, list[Numbers]] = defaultdict(list)
-    for wait_group in found:
+    for wait_group in wait_groups:
         classes[size_of(wait_group)].append(wait_group.waits)
     names = [*SIZES, *([NO_GPU] if NO_GPU in classes else [])]
     return distribution([(name, classes[name]) for name in names], key="sizes")
@@ -70,7 +70,7 @@ def distribution(
     classes: Sequence[tuple[str, list[Numbers]]], key: str, *, is_given: bool = False
 ) -> Quantiles:
     """Return the distribution of the waits, in seconds, of named classes of jobs."""
-    rows = tuple(_row(name, ordered(found), is_given=is_given) for name, found in classes)
+    rows = tuple(_row(name, ordered(values), is_given=is_given) for name, values in classes)
     ticks = tuple(Mark(at, label) for at, label in _TICKS)
     if is_given:
         caption = _CAPTION.format(group="partition", brief="partition")
@@ -78,17 +78,17 @@ def distribution(
     return Quantiles(rows=rows, ticks=ticks, caption=CAPTION, key=key)
 
 
-def _row(name: str, found: Sequence[float], *, is_given: bool) -> WaitRow:
-    dots = found
-    if len(found) > _DOTS:
-        dots = [quantile(found, (at + 0.5) * 100 / _DOTS) or 0.0 for at in range(_DOTS)]
+def _row(name: str, values: Sequence[float], *, is_given: bool) -> WaitRow:
+    dots = values
+    if len(values) > _DOTS:
+        dots = [quantile(values, (at + 0.5) * 100 / _DOTS) or 0.0 for at in range(_DOTS)]
     return WaitRow(
         name=name,
-        jobs=numbers.count(len(found)),
+        jobs=numbers.count(len(values)),
         dots=tuple(dots),
-        median=numbers.duration(quantile(found, 50)),
-        ninety=numbers.duration(quantile(found, 90)),
-        longest=numbers.duration(found[-1] if found else None),
+        median=numbers.duration(quantile(values, 50)),
+        ninety=numbers.duration(quantile(values, 90)),
+        longest=numbers.duration(values[-1] if values else None),
         is_given=is_given,
     )
 
@@ -261,13 +261,13 @@ def demand_section(facts: Facts) -> Section:
     return Section("demand", "What jobs waited for", "", (table,))
 
 
-def _demand_row(one: DemandTotals) -> tuple[Cell, ...]:
-    lack = _LACKS.get(one.lacking, "another reason" if not one.lacking else one.lacking)
+def _demand_row(totals: DemandTotals) -> tuple[Cell, ...]:
+    lack = _LACKS.get(totals.lacking, "another reason" if not totals.lacking else totals.lacking)
     return (
-        Words(f"{lack}: {one.model}" if one.model else lack),
-        Words(one.reason),
-        Number(one.seconds / 3600, "hours", numbers.grouped(one.seconds / 3600, 1)),
-        Number(one.job_seconds / 3600, "hours", numbers.grouped(one.job_seconds / 3600, 1)),
-        numbers.hours(one.gpu_seconds),
-        numbers.count(one.most),
+        Words(f"{lack}: {totals.model}" if totals.model else lack),
+        Words(totals.reason),
+        Number(totals.seconds / 3600, "hours", numbers.grouped(totals.seconds / 3600, 1)),
+        Number(totals.job_seconds / 3600, "hours", numbers.grouped(totals.job_seconds / 3600, 1)),
+        numbers.hours(totals.gpu_seconds),
+        numbers.count(totals.most),
     )

@@ -116,12 +116,12 @@ class GpuNow(Struct, frozen=True, kw_only=True):
             parts[gpu_part.kind] += gpu_part.share
         if self.hidden:
             parts[self.hidden_kind] += self.charged - sum(parts.values())
-        rest = max(0.0, 1.0 - sum(parts.values()))
+        remaining = max(0.0, 1.0 - sum(parts.values()))
         if self.down:
-            parts["down"] = rest
+            parts["down"] = remaining
         else:
-            parts["external"] = min(rest, (self.external or 0) / self.total if self.total else 0.0)
-            parts["free"] = rest - parts["external"]
+            parts["external"] = min(remaining, (self.external or 0) / self.total if self.total else 0.0)
+            parts["free"] = remaining - parts["external"]
         return parts
 
 

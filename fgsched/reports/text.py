@@ -56,9 +56,9 @@ def as_text(report: Report, *, ascii: bool = False) -> str:
 
 def _head(report: Report) -> list[str]:
     name = report.period.name
-    left = cut(f"{report.title}  {clean(report.host)}", WIDTH - len(name) - 2)
+    title = cut(f"{report.title}  {clean(report.host)}", WIDTH - len(name) - 2)
     lede = paragraph(clean(" ".join(report.lede)))
-    return [pad(left, WIDTH - len(name)) + name, report.period.label, "═" * WIDTH, *lede, ""]
+    return [pad(title, WIDTH - len(name)) + name, report.period.label, "═" * WIDTH, *lede, ""]
 
 
 def _heading(title: str) -> list[str]:
@@ -154,13 +154,13 @@ def _short_model(model: str) -> str:
 
 
 def _column(steps: Sequence[Step | None], ascii: bool) -> str:
-    known = [step for step in steps if step is not None]
-    if 2 * len(known) < len(steps) or not known:
+    measured = [step for step in steps if step is not None]
+    if 2 * len(measured) < len(steps) or not measured:
         return "?"
-    if sum(step.down for step in known) > len(known) / 2:
+    if sum(step.down for step in measured) > len(measured) / 2:
         return "╳"
     heights = _HEIGHTS_ASCII if ascii else _HEIGHTS
-    charged = sum(step.charged for step in known) / len(known)
+    charged = sum(step.charged for step in measured) / len(measured)
     level = round(min(1.0, charged) * (len(heights) - 1))
     return heights[level if level or charged < 0.005 else 1]
 
@@ -252,7 +252,7 @@ def _chosen(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[
         return shown, []
     shown = [at for at in shown if at not in below]
     for at in reversed(list(shown)):
-        if sum(_least(columns[one], rows, one) + 2 for one in shown) - 2 <= WIDTH:
+        if sum(_least(columns[number], rows, number) + 2 for number in shown) - 2 <= WIDTH:
             break
         if columns[at].minor:
             shown.remove(at)
@@ -267,8 +267,8 @@ def _is_number(cell: Cell) -> bool:
     return not isinstance(cell, Bar) and type(cell).__name__ in ("Number", "Event")
 
 
-def _natural(column: Column, found: Sequence[Cell]) -> int:
-    return max(len(_heading_of(column)), *(_room(cell) for cell in found))
+def _natural(column: Column, column_cells: Sequence[Cell]) -> int:
+    return max(len(_heading_of(column)), *(_room(cell) for cell in column_cells))
 
 
 def _least(column: Column, rows: Sequence[Sequence[Cell]], at: int) -> int:
@@ -283,7 +283,7 @@ def _room(cell: Cell) -> int:
 def _shrink(widths: list[int], elastic: Sequence[bool], least: int) -> None:
     """Shorten the widest elastic columns to `least` until all fit."""
     while sum(widths) + 2 * (len(widths) - 1) > WIDTH:
-        able = [at for at, one in enumerate(elastic) if one and widths[at] > least]
+        able = [at for at, is_elastic in enumerate(elastic) if is_elastic and widths[at] > least]
         if not able:
             return
         widths[max(able, key=lambda at: widths[at])] -= 1

@@ -85,8 +85,8 @@ def _hours_measured(facts: Facts) -> str:
         return f"{whole}, all measured."
     decimals = 0 if round(facts.lost / HOUR, 1) == round(facts.lost / HOUR) else 1
     lost = round(facts.lost / HOUR, decimals)
-    rest = numbers.grouped(gpus * hours - lost, decimals)
-    return f"{whole}, less {numbers.grouped(lost, decimals)} h without samples = {rest} measured."
+    measured = numbers.grouped(gpus * hours - lost, decimals)
+    return f"{whole}, less {numbers.grouped(lost, decimals)} h without samples = {measured} measured."
 
 
 # -- each GPU ------------------------------------------------------------------------------------------

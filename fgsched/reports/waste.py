@@ -256,8 +256,8 @@ def _too_large(use: MedianUse) -> WasteFinding | None:
 
 
 def _evidence(use: MedianUse, *, is_bound: bool) -> str:
-    peak, asked = numbers.plain_gibibytes(use.jobs.peak), numbers.plain_gibibytes(use.jobs.memory)
-    memory, mean = f"peak memory {peak} GiB of {asked}", f"mean SM share {numbers.rate(use.sm, 1.0).text}"
+    peak, requested = numbers.plain_gibibytes(use.jobs.peak), numbers.plain_gibibytes(use.jobs.memory)
+    memory, mean = f"peak memory {peak} GiB of {requested}", f"mean SM share {numbers.rate(use.sm, 1.0).text}"
     if is_bound:
         return f"Is limited by its CPUs: {mean}, {memory}."
     if use.jobs.share == WHOLE:
@@ -493,7 +493,7 @@ def _memory(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
 
 def _scale(largest: float) -> tuple[float, tuple[Mark, ...]]:
     """Return the end of an axis in GiB and its ticks, at round values."""
-    step = next((one for one in (1, 2, 5, 10, 20, 50, 100) if largest <= 5 * one), 200)
+    step = next((width for width in (1, 2, 5, 10, 20, 50, 100) if largest <= 5 * width), 200)
     end = step * -(-largest // step)
     return end, tuple(Mark(at * step / end, str(at * step)) for at in range(int(end // step) + 1))
 

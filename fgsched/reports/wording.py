@@ -92,8 +92,8 @@ foreign: Process outside fgsched
 
 def definitions(*keys: str) -> tuple[Definition, ...]:
     """Return the definitions of the terms that a report uses."""
-    known = dict(_parsed())
-    return tuple(known[key] for key in keys)
+    terms = dict(_parsed())
+    return tuple(terms[key] for key in keys)
 
 
 def _parsed() -> Iterator[tuple[str, Definition]]:

@@ -24,10 +24,10 @@ def parse(commands: str, words: Sequence[str], *, permute: bool) -> tuple[list[t
     """
     operands = list[str]()
     try:
-        given = list(taken(known_of(*commands.split()), words, operands, permute=permute))
+        options = list(taken(known_of(*commands.split()), words, operands, permute=permute))
     except UnreadableWord as error:
         raise BadLine(_message(error)) from None
-    return [(option, (value or "").strip()) for option, value in given], operands
+    return [(option, (value or "").strip()) for option, value in options], operands
 
 
 def _message(error: UnreadableWord) -> str:

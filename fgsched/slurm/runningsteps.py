@@ -78,15 +78,15 @@ def is_asked(words: Sequence[str]) -> bool:
 
 def listed(words: Sequence[str]) -> str:
     """Return what `squeue --steps` prints. Raises BadLine."""
-    found, rest = parse("steps", words, permute=True)
-    given = dict(found)
-    users = choices.users([given["user"]] if "user" in given else []) + [choices.me()] * ("me" in given)
-    partitions = choices.words([given.get("partition", "")])
-    names = [*(value for name, value in found if name in ("steps", "jobs") and value), *rest]
+    spelled, operands = parse("steps", words, permute=True)
+    options = dict(spelled)
+    users = choices.users([options["user"]] if "user" in options else []) + [choices.me()] * ("me" in options)
+    partitions = choices.words([options.get("partition", "")])
+    names = [*(value for name, value in spelled if name in ("steps", "jobs") and value), *operands]
     rows = running(names, user=users or None, partition=partitions or None)
-    form = given.get("format", _USUAL)
+    form = options.get("format", _USUAL)
     listing = by_letters(form, _ITEM, _of_letter, COLUMNS)
-    head = [] if "noheader" in given else [listing.header()]
+    head = [] if "noheader" in options else [listing.header()]
     return "".join(f"{line}\n" for line in [*head, *listing.lines(rows)])
 
 
@@ -97,14 +97,14 @@ def _of_letter(letter: str) -> TableColumn:
     return column or TableColumn("", lambda row: "")
 
 
-def shown(named: Sequence[str], given: Mapping[str, str]) -> str:
+def shown(named: Sequence[str], options: Mapping[str, str]) -> str:
     """Return what `scontrol show step` prints. Raises BadLine: there is no such step."""
     rows = running(named)
     if not rows and named:
         raise BadLine(f"Job step {named[0]} not found", prefix="")
     if not rows:
         return "No job steps in the system\n"
-    return layouts.text(map(_record, rows), oneliner="oneliner" in given, between=" ")
+    return layouts.text(map(_record, rows), oneliner="oneliner" in options, between=" ")
 
 
 def _record(row: JobInfo) -> layouts.Group:

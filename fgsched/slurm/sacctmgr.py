@@ -149,21 +149,21 @@ _WITH_ASSOCIATIONS = {
 
 def answer(words: Sequence[str]) -> str:
     """Return what sacctmgr prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse("sacctmgr", words, permute=True)
-    given = dict(found)
-    if "version" in given or rest[:1] == ["version"]:
+    spelled, operands = parse("sacctmgr", words, permute=True)
+    options = dict(spelled)
+    if "version" in options or operands[:1] == ["version"]:
         return f"slurm-wlm {SLURM_VERSION}\n"
-    verb = rest[0].lower() if rest else ""
+    verb = operands[0].lower() if operands else ""
     if verb in _CHANGES:
         raise BadLine("error: accounts are tables of fgsched.toml: [accounts.NAME], [users.NAME], [qos.NAME]")
     if verb not in ("show", "list", "sh", "li"):
         raise BadLine(f"error: invalid keyword: {verb}" if verb else "error: no command was given")
-    if len(rest) < 2:  # the verb and what to show
+    if len(operands) < 2:  # the verb and what to show
         raise BadLine("error: Input line must include an entity such as user, account or qos")
-    return _shown(rest[1].lower(), rest[2:], given)
+    return _shown(operands[1].lower(), operands[2:], options)
 
 
-def _shown(what: str, words: Sequence[str], given: Mapping[str, str]) -> str:
+def _shown(what: str, words: Sequence[str], options: Mapping[str, str]) -> str:
     single = "qos" if what == "qos" else what.rstrip("s")
     kind = next((name for name in _KINDS if name.startswith(single)), "")
     if what in _EMPTY:
@@ -172,26 +172,26 @@ def _shown(what: str, words: Sequence[str], given: Mapping[str, str]) -> str:
         return f"Configuration data of fgsched in Slurm's keys\nClusterName            = {CLUSTER}\n"
     if not kind:
         raise BadLine(f"error: Invalid entity: {what}")
-    asked = _asked(kind, words)
+    conditions = _asked(kind, words)
     fields, usual = _KINDS[kind]
-    related = "associations" in given or "withassoc" in asked
+    related = "associations" in options or "withassoc" in conditions
     usual = _WITH_ASSOCIATIONS.get(kind, usual) if related else usual
-    chosen = tables.columns(asked.get("format", usual), fields, owner="")
-    return tables.text(_rows(kind, asked, related=related), chosen, given)
+    chosen = tables.columns(conditions.get("format", usual), fields, owner="")
+    return tables.text(_rows(kind, conditions, related=related), chosen, options)
 
 
 def _asked(kind: str, words: Sequence[str]) -> dict[str, str]:
     """Return the conditions of 'user ann account=a format=account%20'; a bare word is a name."""
-    found: dict[str, str] = {}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
+    conditions: dict[str, str] = {}
+    operands = list(words)
+    while operands:
+        word = operands.pop(0)
         key, equals, value = word.partition("=")
         name = key.lower()
         if name in ("where", "set"):
             continue
         if name.startswith("withassoc"):
-            found["withassoc"] = ""
+            conditions["withassoc"] = ""
         elif name in (
             "format",
             "names",
@@ -203,23 +203,23 @@ def _asked(kind: str, words: Sequence[str]) -> dict[str, str]:
             "cluster",
             "clusters",
         ):
-            value = value if equals else rest.pop(0) if rest else ""
+            value = value if equals else operands.pop(0) if operands else ""
             name = name.rstrip("s")
-            found[kind if name == "name" else name] = value
+            conditions[kind if name == "name" else name] = value
         elif not equals and not name.startswith(("with", "wo", "tree", "only")):
-            found[kind] = word
-    return found
+            conditions[kind] = word
+    return conditions
 
 
-def _rows(kind: str, asked: Mapping[str, str], *, related: bool) -> list[Any]:
+def _rows(kind: str, conditions: Mapping[str, str], *, related: bool) -> list[Any]:
     if kind == "cluster":
         return [CLUSTER]
     with Client(find_places()) as client:
-        there = client.call(protocol.ListAssociations())
+        answer_of_accounts = client.call(protocol.ListAssociations())
     if kind == "qos":
-        qoses = there.qos or [Qos(name="normal")]
-        return [qos for qos in qoses if _named(asked.get("qos", ""), qos.name)]
-    rows = associations(there)
+        qoses = answer_of_accounts.qos or [Qos(name="normal")]
+        return [qos for qos in qoses if _named(conditions.get("qos", ""), qos.name)]
+    rows = associations(answer_of_accounts)
     if kind == "user" and not related:
         rows = list({row.user: row for row in rows if row.user}.values())
     elif kind == "account" and not related:
@@ -229,7 +229,7 @@ def _rows(kind: str, asked: Mapping[str, str], *, related: bool) -> list[Any]:
     return [
         row
         for row in rows
-        if _named(asked.get("user", ""), row.user) and _named(asked.get("account", ""), row.account)
+        if _named(conditions.get("user", ""), row.user) and _named(conditions.get("account", ""), row.account)
     ]
 
 
@@ -237,15 +237,15 @@ def _named(wanted: str, name: str) -> bool:
     return not wanted or name in wanted.split(",")
 
 
-def associations(there: protocol.Associations) -> list[Association]:
+def associations(answer_of_accounts: protocol.Associations) -> list[Association]:
     """Return every declared account with its users; an account without a list has the caller.
 
     Without declared accounts, jobs can name any; then there are none to list.
     """
-    defaults = {user.name: user for user in there.users}
+    defaults = {user.name: user for user in answer_of_accounts.users}
     mine = pwd.getpwuid(os.geteuid()).pw_name
     rows = []
-    for account in there.accounts:
+    for account in answer_of_accounts.accounts:
         rows.append(Association(account.name, "", account.shares, account.limits))
         for name in account.users or dict.fromkeys([mine, *defaults]):
             user = defaults.get(name)

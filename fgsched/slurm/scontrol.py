@@ -43,7 +43,7 @@ def fold(names: list[str]) -> str:
 
 
 def _numbers(ranges: str) -> list[str]:
-    found = []
+    names = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or "0").isdecimal():
@@ -51,8 +51,8 @@ def _numbers(ranges: str) -> list[str]:
         if not 0 <= int(last or first) - int(first) <= _MOST:
             raise BadLine(f"Invalid hostlist: [{ranges}]")
         width = len(first)
-        found += [str(number).zfill(width) for number in range(int(first), int(last or first) + 1)]
-    return found
+        names += [str(number).zfill(width) for number in range(int(first), int(last or first) + 1)]
+    return names
 
 
 def _folded(before: str, numbers: list[str]) -> str:
@@ -76,10 +76,10 @@ def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
     Raises:
         BadLine: an option, a job, a partition or a node does not exist.
     """
-    found, rest = parse("scontrol", words, permute=True)
-    match [word.lower() for word in rest[:2]]:
+    spelled, operands = parse("scontrol", words, permute=True)
+    match [word.lower() for word in operands[:2]]:
         case ["show", what]:
-            return _shown(what, rest, dict(found), environ)
+            return _shown(what, operands, dict(spelled), environ)
         case ["version"]:
             return f"slurm-wlm {SLURM_VERSION}\n"
         case ["ping"]:
@@ -90,25 +90,25 @@ def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
 
 
 def _shown(
-    what: str, rest: Sequence[str], given: Mapping[str, str], environ: Mapping[str, str]
+    what: str, operands: Sequence[str], options: Mapping[str, str], environ: Mapping[str, str]
 ) -> str | None:
     """Return what `scontrol show` prints; None: fgctl shows it."""
     kind = _entity(what.partition("=")[0])
-    named = [one for one in [rest[1].partition("=")[2], *(_id(word) for word in rest[2:])] if one]
+    named = [text for text in [operands[1].partition("=")[2], *(_id(word) for word in operands[2:])] if text]
     if kind in ("hostnames", "hostname"):
-        return "".join(f"{name}\n" for name in expand(_list(rest[2:], environ)))
+        return "".join(f"{name}\n" for name in expand(_list(operands[2:], environ)))
     if kind in ("hostlist", "hostlistsorted"):
-        return f"{fold(expand(_list(rest[2:], environ)))}\n"
+        return f"{fold(expand(_list(operands[2:], environ)))}\n"
     answers: dict[str, Callable[[Sequence[str], Mapping[str, str]], str]] = {
-        "config": lambda named, given: _config(),
-        "daemons": lambda named, given: "slurmctld slurmd \n",
-        **dict.fromkeys(_NONE, lambda named, given: ""),
+        "config": lambda named, options: _config(),
+        "daemons": lambda named, options: "slurmctld slurmd \n",
+        **dict.fromkeys(_NONE, lambda named, options: ""),
         **dict.fromkeys(("step", "steps", "stepid"), _steps),
         **dict.fromkeys(("node", "nodes", "nodename"), _nodes),
         **dict.fromkeys(("job", "jobs", "jobid"), _jobs),
         **dict.fromkeys(("partition", "partitions", "partitionname"), _partitions),
     }
-    return answers[kind](named, given) if kind in answers else None
+    return answers[kind](named, options) if kind in answers else None
 
 
 _ENTITIES = word_list(  # in the order in which an abbreviation is looked up
@@ -126,23 +126,23 @@ def _entity(word: str) -> str:
     return "hostlist" if word == "hostlist" else whole
 
 
-def _nodes(named: Sequence[str], given: Mapping[str, str]) -> str:
+def _nodes(named: Sequence[str], options: Mapping[str, str]) -> str:
     """Return the host as a node. Raises BadLine: there is no such node."""
     for name in expand(",".join(named)):
         if name.partition(".")[0] not in (host_name(), "ALL"):
             raise BadLine(f"Node {name} not found", prefix="")
     with Client(find_places()) as client:
         answer = client.call(protocol.ListGpus())
-        if "json" in given:
+        if "json" in options:
             return host.slurm_nodes(answer, client.call(protocol.ListPartitions()).partitions)
-    return _text([host.scontrol_node(answer)], given)
+    return _text([host.scontrol_node(answer)], options)
 
 
-def _text(groups: Iterable[layouts.Group], given: Mapping[str, str]) -> str:
-    return layouts.text(groups, oneliner="oneliner" in given, between=" ")
+def _text(groups: Iterable[layouts.Group], options: Mapping[str, str]) -> str:
+    return layouts.text(groups, oneliner="oneliner" in options, between=" ")
 
 
-def _jobs(named: Sequence[str], given: Mapping[str, str]) -> str:
+def _jobs(named: Sequence[str], options: Mapping[str, str]) -> str:
     """Return jobs in Slurm's layout. Raises BadLine: a job does not exist."""
     from fgsched.cli import show
 
@@ -151,20 +151,20 @@ def _jobs(named: Sequence[str], given: Mapping[str, str]) -> str:
             jobs = show.ASKED["job"](client, [word for name in named for word in name.split(",")])
         except NoSuchJob:
             raise BadLine("slurm_load_jobs error: Invalid job id specified", prefix="") from None
-    if "json" in given:
+    if "json" in options:
         return documents.squeue_document(jobs)
     if not jobs:
         return "No jobs in the system\n"
-    return _text([layouts.of_scontrol(job, details="details" in given) for job in jobs], given)
+    return _text([layouts.of_scontrol(job, details="details" in options) for job in jobs], options)
 
 
-def _steps(named: Sequence[str], given: Mapping[str, str]) -> str:
+def _steps(named: Sequence[str], options: Mapping[str, str]) -> str:
     from fgsched.slurm import runningsteps
 
-    return runningsteps.shown(named, given)
+    return runningsteps.shown(named, options)
 
 
-def _partitions(named: Sequence[str], given: Mapping[str, str]) -> str:
+def _partitions(named: Sequence[str], options: Mapping[str, str]) -> str:
     """Return partitions in Slurm's layout. Raises BadLine: a partition does not exist."""
     from fgsched.cli import show
 
@@ -173,9 +173,9 @@ def _partitions(named: Sequence[str], given: Mapping[str, str]) -> str:
             shown_partitions = show.ASKED["partition"](client, named)
         except Refused:
             raise BadLine(f"Partition {named[0]} not found", prefix="") from None
-    if "json" in given:
+    if "json" in options:
         return host.slurm_partitions(shown_partitions)
-    return _text(map(host.scontrol_partition, shown_partitions), given)
+    return _text(map(host.scontrol_partition, shown_partitions), options)
 
 
 def arguments(words: Sequence[str]) -> list[str]:
@@ -184,15 +184,15 @@ def arguments(words: Sequence[str]) -> list[str]:
     Raises:
         BadLine: an option does not exist.
     """
-    given, rest = parse("scontrol", words, permute=True)
-    if rest[:1] == ["show"]:
-        one_line = ["--oneliner"] if ("oneliner", "") in given else []
-        kind, _, name = rest[1].partition("=") if len(rest) > 1 else ("", "", "")
+    options, operands = parse("scontrol", words, permute=True)
+    if operands[:1] == ["show"]:
+        one_line = ["--oneliner"] if ("oneliner", "") in options else []
+        kind, _, name = operands[1].partition("=") if len(operands) > 1 else ("", "", "")
         kind = _entity(kind.lower())
-        return ["show", *one_line, *([kind] if kind else []), *([name] if name else []), *rest[2:]]
-    if rest[:1] and rest[0] in _OF_JOBS:
-        return [rest[0], *(_id(word) for word in rest[1:])]
-    return rest
+        return ["show", *one_line, *([kind] if kind else []), *([name] if name else []), *operands[2:]]
+    if operands[:1] and operands[0] in _OF_JOBS:
+        return [operands[0], *(_id(word) for word in operands[1:])]
+    return operands
 
 
 def _id(word: str) -> str:

@@ -19,12 +19,12 @@ _UNITS = ("KB", "MB", "GB", "TB")
 
 def answer(words: Sequence[str]) -> str:
     """Return what seff prints. Raises BadLine: there is no such job."""
-    found, rest = parse("seff", words, permute=True)
-    if ("version", "") in found:
+    options, operands = parse("seff", words, permute=True)
+    if ("version", "") in options:
         return "seff Version 2.1\n"
-    if ("help", "") in found or not rest:
+    if ("help", "") in options or not operands:
         return "Usage: seff [Known] <JobID>\n"
-    names = choices.ids(rest[:1])
+    names = choices.ids(operands[:1])
     with Client(find_places()) as client:
         jobs = client.call(protocol.ListHistory(fields=_FIELDS, ids=names)).jobs
     if not jobs:

@@ -177,40 +177,40 @@ def _name(row: HostPartition) -> str:
 
 def answer(words: Sequence[str]) -> str:
     """Return what sinfo prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse("sinfo", words, permute=True)
-    given = of_sinfo(os.environ, dict(found))
-    if rest:
-        raise BadLine(f"error: Unrecognized option: {rest[0]}")
-    if "version" in given:
+    spelled, operands = parse("sinfo", words, permute=True)
+    options = of_sinfo(os.environ, dict(spelled))
+    if operands:
+        raise BadLine(f"error: Unrecognized option: {operands[0]}")
+    if "version" in options:
         return f"slurm-wlm {SLURM_VERSION}\n"
-    form = _format(given)
-    _refuse_unknown_states(given.get("states", ""))
+    form = _format(options)
+    _refuse_unknown_states(options.get("states", ""))
     with Client(find_places()) as client:
         gpus = client.call(protocol.ListGpus())
         partitions = client.call(protocol.ListPartitions()).partitions
-        if "reservation" in given:
+        if "reservation" in options:
             return _reservations(client.call(protocol.ListReservations()).reservations)
-    rows = [row for row in (HostPartition(info, gpus) for info in partitions) if _is_wanted(row, given)]
-    if "json" in given:
+    rows = [row for row in (HostPartition(info, gpus) for info in partitions) if _is_wanted(row, options)]
+    if "json" in options:
         return host.slurm_nodes(gpus, partitions)
-    head = f"{time.strftime('%a %b %d %H:%M:%S %Y')}\n" if "long" in given else ""
-    heading = [] if "noheader" in given else [form.header()]
+    head = f"{time.strftime('%a %b %d %H:%M:%S %Y')}\n" if "long" in options else ""
+    heading = [] if "noheader" in options else [form.header()]
     lines = [*heading, *dict.fromkeys(form.lines(rows))]  # of equal lines one, as sinfo groups nodes
     return head + "".join(f"{line}\n" for line in lines)
 
 
 def _refuse_unknown_states(text: str) -> None:
-    known = _NAMES_OF_STATES.split()
+    names = _NAMES_OF_STATES.split()
     for name in re.split("[,&]", text.lower()):
-        if name and name not in known:
-            raise BadLine(f'error: Bad state string: "{clean(name)}"\nStates: {" ".join(known)}')
+        if name and name not in names:
+            raise BadLine(f'error: Bad state string: "{clean(name)}"\nStates: {" ".join(names)}')
 
 
-def _is_wanted(row: HostPartition, given: Mapping[str, str]) -> bool:
-    partitions = [name for name in given.get("partition", "").split(",") if name]
-    states = [name.lower() for name in given.get("states", "").split(",") if name]
-    nodes = given.get("nodes", "")
-    if "list-reasons" in given and _reason(row) == "none":
+def _is_wanted(row: HostPartition, options: Mapping[str, str]) -> bool:
+    partitions = [name for name in options.get("partition", "").split(",") if name]
+    states = [name.lower() for name in options.get("states", "").split(",") if name]
+    nodes = options.get("nodes", "")
+    if "list-reasons" in options and _reason(row) == "none":
         return False
     return (
         (not partitions or _name(row) in partitions)
@@ -219,14 +219,14 @@ def _is_wanted(row: HostPartition, given: Mapping[str, str]) -> bool:
     )
 
 
-def _format(given: Mapping[str, str]) -> Format:
-    if "Format" in given:
-        parts = given["Format"].split(",")
+def _format(options: Mapping[str, str]) -> Format:
+    if "Format" in options:
+        parts = options["Format"].split(",")
         return _of_letters("%all") if parts == ["all"] else Format("", tuple(map(_of_name, parts)))
-    if "format" in given:
-        return _of_letters(given["format"])
-    kind = next((name for name in ("list-reasons", "summarize", "Node") if name in given), "")
-    long = "long" in given and kind != "summarize"
+    if "format" in options:
+        return _of_letters(options["format"])
+    kind = next((name for name in ("list-reasons", "summarize", "Node") if name in options), "")
+    long = "long" in options and kind != "summarize"
     names = f"%{max(len('NODELIST'), len(host_name()))}N"  # as wide as the longest
     return _of_letters(_FORMATS[f"{kind} long".strip() if long else kind].replace("%#N", names))
 
@@ -250,13 +250,13 @@ def _of_name(part: str) -> LinePiece:
     return by_name(match, table_columns[match[1].lower()])
 
 
-def _reservations(found: Sequence[protocol.ReservationInfo]) -> str:
+def _reservations(reservations: Sequence[protocol.ReservationInfo]) -> str:
     lines = ["RESV_NAME     STATE           START_TIME             END_TIME     DURATION  NODELIST\n"]
-    for reservation in found:
+    for reservation in reservations:
         its = reservation.reservation
         state = "ACTIVE" if reservation.is_active else "INACTIVE"
         times = f"{shown_time(its.start):>19}  {shown_time(its.end):>19}"
         lines.append(
             f"{its.name:<10} {state:>9}  {times}  {format_runtime(its.end - its.start):>11}  {host_name()}\n"
         )
-    return "".join(lines) if found else "No reservations in the system\n"
+    return "".join(lines) if reservations else "No reservations in the system\n"

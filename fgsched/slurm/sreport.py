@@ -95,55 +95,55 @@ _REPORTS = {  # the words of a report -> its title, its default fields
 
 def answer(words: Sequence[str]) -> str:
     """Return what sreport prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse("sreport", words, permute=True)
-    given = dict(found)
-    if "version" in given:
+    spelled, operands = parse("sreport", words, permute=True)
+    options = dict(spelled)
+    if "version" in options:
         return f"slurm-wlm {SLURM_VERSION}\n"
-    if len(rest) < 2:  # the kind and its report
+    if len(operands) < 2:  # the kind and its report
         raise BadLine("error: give a report, such as: cluster utilization start=2026-01-01")
-    kind = _kind(rest[0].lower(), rest[1].lower())
-    asked = dict(part.split("=", 1) for part in rest[2:] if "=" in part)
-    return _report(kind, {name.lower(): value for name, value in asked.items()}, given)
+    kind = _kind(operands[0].lower(), operands[1].lower())
+    conditions = dict(part.split("=", 1) for part in operands[2:] if "=" in part)
+    return _report(kind, {name.lower(): value for name, value in conditions.items()}, options)
 
 
 def _kind(first: str, second: str) -> tuple[str, str]:
     fitting = [kind for kind in _REPORTS if kind[0].startswith(first) and kind[1].startswith(second)]
     if not fitting:
-        known = "; ".join(" ".join(kind) for kind in _REPORTS)
-        raise BadLine(f"error: the report '{first} {second}' is not supported. There are: {known}")
+        names = "; ".join(" ".join(kind) for kind in _REPORTS)
+        raise BadLine(f"error: the report '{first} {second}' is not supported. There are: {names}")
     return fitting[0]
 
 
-def _report(kind: tuple[str, str], asked: Mapping[str, str], given: Mapping[str, str]) -> str:
+def _report(kind: tuple[str, str], conditions: Mapping[str, str], options: Mapping[str, str]) -> str:
     now = time.time()
     midnight = parse_time("midnight", now, past=True)
-    begin = parse_time(asked["start"], now, past=True) if "start" in asked else midnight - DAY
-    end = min(now, parse_time(asked["end"], now, past=True)) if "end" in asked else midnight
-    if "start" in asked and "end" not in asked and begin >= end:
+    begin = parse_time(conditions["start"], now, past=True) if "start" in conditions else midnight - DAY
+    end = min(now, parse_time(conditions["end"], now, past=True)) if "end" in conditions else midnight
+    if "start" in conditions and "end" not in conditions and begin >= end:
         end = now
-    unit = _unit(given.get("time", "minutes"))
-    resources = [name for name in given.get("tres", "cpu").lower().split(",") if name]
+    unit = _unit(options.get("time", "minutes"))
+    resources = [name for name in options.get("tres", "cpu").lower().split(",") if name]
     resources = ["cpu", "gres/gpu"] if "all" in resources else resources
     title, usual = _REPORTS[kind]
-    rows, fields = _rows(kind, (begin, end), resources, unit, asked)
+    rows, fields = _rows(kind, (begin, end), resources, unit, conditions)
     usual = usual.replace(",Used", ",TRESName,Used").replace("Cluster,Alloc", "Cluster,TRESName,Alloc")
-    shown = usual if "tres" in given else usual.replace(",TRESName", "")
-    chosen = tables.columns(asked.get("format", shown), fields, owner="")
-    noun = "TRES" if "tres" in given else "CPU"
+    shown = usual if "tres" in options else usual.replace(",TRESName", "")
+    chosen = tables.columns(conditions.get("format", shown), fields, owner="")
+    noun = "TRES" if "tres" in options else "CPU"
     head = (
         ""
-        if "noheader" in given or {"parsable", "parsable2"} & given.keys()
+        if "noheader" in options or {"parsable", "parsable2"} & options.keys()
         else _head(title, begin, end, f"{noun} {_title(unit)}")
     )
-    return head + tables.text(rows, chosen, given)
+    return head + tables.text(rows, chosen, options)
 
 
 def _unit(text: str) -> str:
     """Return the unit that a text names. Raises BadLine in the words of Slurm."""
     fitting = [name for name in (*_UNITS, _PERCENT) if len(text) > 2 and name.startswith(text.lower()[:3])]
     if not fitting:
-        known = ", ".join((*_UNITS, _PERCENT))
-        raise BadLine(f"error: the time format '{text[:40]}' is not supported. There are: {known}")
+        names = ", ".join((*_UNITS, _PERCENT))
+        raise BadLine(f"error: the time format '{text[:40]}' is not supported. There are: {names}")
     return fitting[0]
 
 
@@ -162,7 +162,7 @@ def _rows(
     period: tuple[float, float],
     resources: list[str],
     unit: str,
-    asked: Mapping[str, str],
+    conditions: Mapping[str, str],
 ) -> tuple[list[Sum] | list[Whole], Sequence[TableColumn]]:
     with Client(find_places()) as client:
         jobs = list(_jobs(client, *period))
@@ -180,20 +180,22 @@ def _rows(
             key = (job.account, job.user, name)
             sums[key] = sums.get(key, 0.0) + _used(job, name, period)
     return _chosen(
-        [Sum(*key, seconds, totals[key[2]], unit) for key, seconds in sums.items()], kind, asked
+        [Sum(*key, seconds, totals[key[2]], unit) for key, seconds in sums.items()], kind, conditions
     ), _BY_USER
 
 
-def _chosen(rows: Iterable[Sum], kind: tuple[str, str], asked: Mapping[str, str]) -> list[Sum]:
-    users = [name for name in (asked.get("user") or asked.get("users") or "").split(",") if name]
-    accounts = [name for name in (asked.get("account") or asked.get("accounts") or "").split(",") if name]
-    found = [
+def _chosen(rows: Iterable[Sum], kind: tuple[str, str], conditions: Mapping[str, str]) -> list[Sum]:
+    users = [name for name in (conditions.get("user") or conditions.get("users") or "").split(",") if name]
+    accounts = [
+        name for name in (conditions.get("account") or conditions.get("accounts") or "").split(",") if name
+    ]
+    sums = [
         row for row in rows if (not users or row.user in users) and (not accounts or row.account in accounts)
     ]
     if kind == ("user", "topusage"):
-        count = asked.get("topcount", "10")
-        return sorted(found, key=lambda row: -row.seconds)[: int(count) if count.isdecimal() else 10]
-    return sorted(found, key=lambda row: (row.account, row.user))
+        count = conditions.get("topcount", "10")
+        return sorted(sums, key=lambda row: -row.seconds)[: int(count) if count.isdecimal() else 10]
+    return sorted(sums, key=lambda row: (row.account, row.user))
 
 
 def _used(job: protocol.JobInfo, resource: str, period: tuple[float, float]) -> float:

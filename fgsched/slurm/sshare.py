@@ -36,25 +36,25 @@ _LONG = (
 
 def answer(words: Sequence[str]) -> str:
     """Return what sshare prints. Raises BadLine in the words of getopt_long."""
-    found, _ = parse("sshare", words, permute=True)
-    given = dict(found)
-    if "version" in given:
+    spelled, _ = parse("sshare", words, permute=True)
+    options = dict(spelled)
+    if "version" in options:
         return f"slurm-wlm {SLURM_VERSION}\n"
-    if "helpformat" in given:
+    if "helpformat" in options:
         return "".join(f"{field.heading}\n" for field in FIELDS)
     with Client(find_places()) as client:
         shares = client.call(protocol.ListShares()).shares
-    usual = _LONG if "long" in given else _USUAL
-    chosen = tables.columns(given.get("format", usual), FIELDS, owner="")
-    return tables.text([row for row in shares if _is_wanted(row, given)], chosen, given)
+    usual = _LONG if "long" in options else _USUAL
+    chosen = tables.columns(options.get("format", usual), FIELDS, owner="")
+    return tables.text([row for row in shares if _is_wanted(row, options)], chosen, options)
 
 
-def _is_wanted(row: protocol.ShareInfo, given: Mapping[str, str]) -> bool:
-    accounts = [name for name in given.get("accounts", "").split(",") if name]
-    users = [name for name in (given.get("users") or given.get("user") or "").split(",") if name]
+def _is_wanted(row: protocol.ShareInfo, options: Mapping[str, str]) -> bool:
+    accounts = [name for name in options.get("accounts", "").split(",") if name]
+    users = [name for name in (options.get("users") or options.get("user") or "").split(",") if name]
     mine = pwd.getpwuid(os.geteuid()).pw_name
-    if "Users" in given:
+    if "Users" in options:
         return row.user in (users or [mine])
     if accounts and row.account not in accounts:
         return False
-    return not row.user or "all" in given or row.user in (users or [mine])
+    return not row.user or "all" in options or row.user in (users or [mine])

@@ -89,21 +89,21 @@ _USUAL = ",".join(field.heading for field in FIELDS[:22])
 
 def answer(words: Sequence[str]) -> str:
     """Return what sstat prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse("sstat", words, permute=True)
-    given = dict(found)
-    if "version" in given:
+    spelled, operands = parse("sstat", words, permute=True)
+    options = dict(spelled)
+    if "version" in options:
         return f"slurm-wlm {SLURM_VERSION}\n"
-    if "helpformat" in given:
+    if "helpformat" in options:
         return "".join(f"{field.heading}\n" for field in FIELDS)
-    named = ",".join(filter(None, [*(value for name, value in found if name == "jobs"), *rest]))
+    named = ",".join(filter(None, [*(value for name, value in spelled if name == "jobs"), *operands]))
     if not named:
         raise BadLine("error: You didn't give me any jobs to stat.")
-    usual = "JobID,Nodelist,Pids" if "pidformat" in given else _USUAL
-    chosen = tables.columns(given.get("format") or given.get("fields") or usual, FIELDS, owner="")
-    rows = _rows(choices.parts(named), all_steps="allsteps" in given)
+    usual = "JobID,Nodelist,Pids" if "pidformat" in options else _USUAL
+    chosen = tables.columns(options.get("format") or options.get("fields") or usual, FIELDS, owner="")
+    rows = _rows(choices.parts(named), all_steps="allsteps" in options)
     if not rows:
         raise BadLine(f"error: no steps running for job {named}")
-    return tables.text(rows, chosen, given)
+    return tables.text(rows, chosen, options)
 
 
 def _rows(named: Sequence[str], *, all_steps: bool) -> list[SstatRow]:

@@ -27,19 +27,19 @@ def columns(text: str, fields: Sequence[TableColumn], *, owner: str) -> Format:
 
 def _field(name: str, fields: Sequence[TableColumn]) -> TableColumn | None:
     plain = [(field.heading.replace(" ", "").lower(), field) for field in fields]
-    exact = [field for known, field in plain if known == name.lower()]
+    exact = [field for heading, field in plain if heading == name.lower()]
     return (
-        next((field for known, field in plain if known.startswith(name.lower())), None)
+        next((field for heading, field in plain if heading.startswith(name.lower())), None)
         if not exact
         else exact[0]
     )
 
 
-def text(rows: Iterable[Any], form: Format, given: Mapping[str, str]) -> str:
+def text(rows: Iterable[Any], form: Format, options: Mapping[str, str]) -> str:
     """Return the rows as text, in the form that the options noheader, parsable and parsable2 choose."""
-    header = "noheader" not in given
-    if "parsable" in given or "parsable2" in given:
-        delimited = Delimited("|", "parsable" in given)
+    header = "noheader" not in options
+    if "parsable" in options or "parsable2" in options:
+        delimited = Delimited("|", "parsable" in options)
         lines = delimited.lines(rows, [piece.column for piece in form.pieces], header=header)
     else:
         lines = iter([*([form.header(), form.rule()] if header else []), *form.lines(rows)])

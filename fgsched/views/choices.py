@@ -65,14 +65,14 @@ def unknown(
 
     `accounts` and `qos` are the declared names; empty: jobs can have any.
     """
-    for what, named, known in (
+    for what, named, words in (
         ("partition", where.partition, list(partitions)),
         ("account", where.account, list(accounts)),
         ("qos", where.qos, list(qos)),
     ):
-        wrong = next((word for word in named or () if known and word not in known), None)
+        wrong = next((word for word in named or () if words and word not in words), None)
         if wrong is not None:
-            return BadUsage(f"Invalid {what} specified: {shown(wrong)}", f"There are: {' '.join(known)}")
+            return BadUsage(f"Invalid {what} specified: {shown(wrong)}", f"There are: {' '.join(words)}")
     return None
 
 
@@ -99,17 +99,17 @@ def ids(texts: Iterable[str], most: int | None = None) -> list[Name]:
 
     `most`: jobs that all lists together may name; None: any number. Raises BadUsage.
     """
-    found: list[Name] = []
+    names: list[Name] = []
     for part in [part for text in texts for part in parts(text)]:
         match = _TASKS.fullmatch(part)
         if match is None:
-            found += parse_ids(part)
+            names += parse_ids(part)
         else:
             listed = format_array(_tasks(match[2] or match[3], part))
-            found.append(f"{int(match[1])}_{listed}" if listed.isdigit() else f"{int(match[1])}_[{listed}]")
-        if most is not None and len(found) > most:
+            names.append(f"{int(match[1])}_{listed}" if listed.isdigit() else f"{int(match[1])}_[{listed}]")
+        if most is not None and len(names) > most:
             raise BadUsage(f"the lists name more than {most} jobs", "Choose jobs by user, state or name.")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def _tasks(listed: str, part: str) -> int:
@@ -121,9 +121,9 @@ def _tasks(listed: str, part: str) -> int:
 
 def spelled(names: Iterable[Name]) -> str:
     """Join names to a comma-separated list."""
-    known = list(names)
-    parts = [one for one in known if isinstance(one, str)]
-    numbers = format_indices(one for one in known if isinstance(one, int))
+    names_or_ids = list(names)
+    parts = [one for one in names_or_ids if isinstance(one, str)]
+    numbers = format_indices(one for one in names_or_ids if isinstance(one, int))
     return ",".join([numbers] * bool(numbers) + parts)
 
 
@@ -141,19 +141,23 @@ def users(texts: Iterable[str]) -> list[str]:
     """Return user names. A uid is looked up; one without an account stays a number. Raises BadUsage."""
     import pwd
 
-    found = []
+    names = []
     for word in words(texts):
         try:
             entry = pwd.getpwuid(int(word)) if word.isdecimal() else pwd.getpwnam(word)
         except (KeyError, OverflowError):
             if not word.isdecimal():
-                gone = "For an account that is gone give its number."
-                remedy = "Give your user name; fgq and fgcancel also have --me." if word == "me" else gone
+                without_account = "For an account that is gone give its number."
+                remedy = (
+                    "Give your user name; fgq and fgcancel also have --me."
+                    if word == "me"
+                    else without_account
+                )
                 raise BadUsage(f"Invalid user: {shown(word)}", remedy) from None
-            found.append(str(int(word)))
+            names.append(str(int(word)))
         else:
-            found.append(entry.pw_name)
-    return found
+            names.append(entry.pw_name)
+    return names
 
 
 def me() -> str:

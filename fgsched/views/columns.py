@@ -56,14 +56,14 @@ def by_letter(letter: str) -> TableColumn:
     return _BY_LETTER[letter]
 
 
-def by_name(name: str, known: Names = BY_NAME) -> TableColumn:
+def by_name(name: str, columns: Names = BY_NAME) -> TableColumn:
     """Return the column that -O calls `name`, in any case. Raises BadUsage."""
     if name.lower() in LATER:
         raise BadUsage(f"{name}: not supported yet")
-    if name.lower() not in known:
-        remedy = "There are: " + " ".join(dict.fromkeys(column.names[0] for column in known.values()))
+    if name.lower() not in columns:
+        remedy = "There are: " + " ".join(dict.fromkeys(column.names[0] for column in columns.values()))
         raise BadUsage(f"unknown field {shown(name)} in the format", remedy)
-    return known[name.lower()]
+    return columns[name.lower()]
 
 
 # -- columns of the accounts --------------------------------------------------------------------------
@@ -120,14 +120,14 @@ def percent(text: str) -> Format:
     return listing.by_letters(text, _ITEM, by_letter, COLUMNS)
 
 
-def named(text: str, known: Names = BY_NAME) -> Format:
+def named(text: str, columns: Names = BY_NAME) -> Format:
     """Return the format of -O: 'JobID:8,Name:.20,State'. Raises BadUsage."""
     pieces = []
     for part in text.split(","):
         match = _NAMED.fullmatch(part)
         if not match:
             raise BadUsage(f"{shown(part)} is not a field of -O", "Such as: -O JobID:8,Name:.20,State")
-        pieces.append(listing.by_name(match, by_name(match[1], known)))
+        pieces.append(listing.by_name(match, by_name(match[1], columns)))
     return Format("", tuple(pieces))
 
 
@@ -139,13 +139,13 @@ def of_slurm(form: Format) -> Format:
     return replace(form, pieces=tuple(pieces))
 
 
-def sort_keys(text: str, known: Names = BY_NAME) -> list[tuple[TableColumn, bool]]:
+def sort_keys(text: str, columns: Names = BY_NAME) -> list[tuple[TableColumn, bool]]:
     """Return (column, descending?) of 'P,t,-i' or 'Partition,-JobID'. Raises BadUsage."""
     keys = []
     for part in text.split(","):
         name = part.lstrip("+-")
         try:
-            column = by_letter(name) if len(name) <= 1 else by_name(name, known)
+            column = by_letter(name) if len(name) <= 1 else by_name(name, columns)
         except BadUsage:
             remedy = "Such as: -S P,-i or -S Partition,-JobID; fgq(1) lists the fields."
             raise BadUsage(f"{shown(part)} is nothing to sort by", remedy) from None
@@ -155,12 +155,12 @@ def sort_keys(text: str, known: Names = BY_NAME) -> list[tuple[TableColumn, bool
 
 def expanded(jobs: Iterable[JobInfo]) -> list[JobInfo]:
     """Yield each pending task of an array as a separate job."""
-    found = []
+    rows = []
     for job in jobs:
         listed = (job.tasks or "").partition("%")[0]
         one_each = tasks(parse_tasks(listed)) if listed else ()
-        found += [replace(job, task=task, tasks=None) for task in one_each] if listed else [job]
-    return found
+        rows += [replace(job, task=task, tasks=None) for task in one_each] if listed else [job]
+    return rows
 
 
 def _rank(value: Any) -> Any:

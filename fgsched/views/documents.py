@@ -37,10 +37,10 @@ def _value(key: JsonKey, job: JobInfo) -> Any:
 
 def fields(keys: Iterable[JsonKey]) -> list[str]:
     """Return the attributes of a job that the keys need."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for key in keys:
-        found |= dict.fromkeys(fields(key.value) if isinstance(key.value, tuple) else fields_of(key.value))
-    return [name for name in found if name != "step"]  # which the client fills in
+        names |= dict.fromkeys(fields(key.value) if isinstance(key.value, tuple) else fields_of(key.value))
+    return [name for name in names if name != "step"]  # which the client fills in
 
 
 _KEYS = {

@@ -1027,13 +1027,13 @@ def _keys(order: str, *outputs: str) -> Keys:
 def _nested(names: Sequence[str], outputs: Sequence[str], before: str) -> Keys:
     inner: dict[str, list[str]] = {}
     for name in names:
-        first, dot, rest = name.partition(".")
-        inner.setdefault(first, []).extend([rest] * bool(dot))
+        first, dot, inner_name = name.partition(".")
+        inner.setdefault(first, []).extend([inner_name] * bool(dot))
     return tuple(
-        JsonKey(name, _nested(rest, outputs, f"{before}{name}."))
-        if rest
+        JsonKey(name, _nested(inner_name, outputs, f"{before}{name}."))
+        if inner_name
         else _entry(f"{before}{name}", outputs)
-        for name, rest in inner.items()
+        for name, inner_name in inner.items()
     )
 
 

@@ -38,14 +38,16 @@ class Known(Struct, frozen=True):
     same: Mapping[str, str] = {}  # name -> what it sets, if several names set it
     never: Collection[str] = ()  # words that are no beginnings of a name
 
-    def whole(self, given: str) -> str:
+    def whole(self, beginning: str) -> str:
         """Return the name that a unique beginning means. Raises UnreadableWord."""
-        if given in self.long:
-            return given
-        fitting = [] if given in self.never else [name for name in self.long if name.startswith(given)]
+        if beginning in self.long:
+            return beginning
+        fitting = (
+            [] if beginning in self.never else [name for name in self.long if name.startswith(beginning)]
+        )
         if len({self.same.get(name, name) for name in fitting}) == 1:
             return min(fitting, key=len)
-        raise UnreadableWord("ambiguous" if fitting else "unknown", given, fitting=fitting)
+        raise UnreadableWord("ambiguous" if fitting else "unknown", beginning, fitting=fitting)
 
 
 def taken(
@@ -65,35 +67,35 @@ def taken(
 
     Raises: UnreadableWord for the first word that the options do not allow.
     """
-    rest = iter(words)
-    for word in rest:
+    following = iter(words)
+    for word in following:
         if word == "--":
-            operands += rest
+            operands += following
         elif word.startswith("--"):
-            yield _long(known, word, rest, is_value)
+            yield _long(known, word, following, is_value)
         elif len(word) > 1 and word[0] == "-":
-            yield from _short(known, word, rest, is_value)
+            yield from _short(known, word, following, is_value)
         else:
             operands.append(word)
             if not permute:
-                operands += rest
+                operands += following
 
 
 def _long(
-    known: Known, word: str, rest: Iterator[str], is_value: Callable[[str], bool]
+    known: Known, word: str, following: Iterator[str], is_value: Callable[[str], bool]
 ) -> tuple[str, str | None]:
-    given, equals, value = word[2:].partition("=")
-    name = known.whole(given)
+    name_part, equals, value = word[2:].partition("=")
+    name = known.whole(name_part)
     kind = known.long[name]
     if equals and not kind:
         raise UnreadableWord("takes no value", name, word=word)
     if kind == "=" and not equals:
-        return name, _following(rest, is_value, UnreadableWord("needs a value", name, word=word))
+        return name, _following(following, is_value, UnreadableWord("needs a value", name, word=word))
     return name, value if equals else None
 
 
 def _short(
-    known: Known, word: str, rest: Iterator[str], is_value: Callable[[str], bool]
+    known: Known, word: str, following: Iterator[str], is_value: Callable[[str], bool]
 ) -> Iterator[tuple[str, str | None]]:
     for at, letter in enumerate(word[1:], start=2):
         name = known.short.get(letter)
@@ -105,14 +107,14 @@ def _short(
             continue
         if kind == "=" and not value:
             value = _following(
-                rest, is_value, UnreadableWord("needs a value", name, letter=letter, word=word)
+                following, is_value, UnreadableWord("needs a value", name, letter=letter, word=word)
             )
         yield name, value if value or kind == "=" else None
         return
 
 
-def _following(rest: Iterator[str], is_value: Callable[[str], bool], trouble: UnreadableWord) -> str:
-    word = next(rest, None)
+def _following(following: Iterator[str], is_value: Callable[[str], bool], trouble: UnreadableWord) -> str:
+    word = next(following, None)
     if word is None or not is_value(word):
         raise trouble
     return word

@@ -416,15 +416,15 @@ def scontrol_node(host: Gpus) -> Group:
 
 def partition_document(shown: HostPartition) -> dict[str, Any]:
     """Return a partition in the document of `fgctl show partition`."""
-    own = {"cards": shown.info.gpus, "jobs": shown.info.jobs}
+    counts = {"cards": shown.info.gpus, "jobs": shown.info.jobs}
     host = {"cpus": to_builtins(shown.host.cpus), "memory": to_builtins(shown.host.memory)}
-    return {**to_builtins(shown.partition), **own, **host}
+    return {**to_builtins(shown.partition), **counts, **host}
 
 
 def gpu_document(info: GpuInfo) -> dict[str, Any]:
     """Return a GPU in the document of `fgctl show gpu`."""
-    own = {name: value for name, value in asdict(info).items() if name != "gpu"}
-    return {**to_builtins(asdict(info.gpu)), **to_builtins(own)}
+    state = {name: value for name, value in asdict(info).items() if name != "gpu"}
+    return {**to_builtins(asdict(info.gpu)), **to_builtins(state)}
 
 
 def partition_record(shown: HostPartition) -> dict[str, Any]:

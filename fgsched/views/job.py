@@ -35,8 +35,8 @@ def fields_of(value: str | Value) -> tuple[str, ...]:
 
 def attributes(*sources: str | Value) -> tuple[str, ...]:
     """Return the attributes of `JobInfo` that values read, each once; a text has names of attributes."""
-    each = (source.split() if isinstance(source, str) else fields_of(source) for source in sources)
-    return tuple(dict.fromkeys(name for names in each for name in names))
+    lists = (source.split() if isinstance(source, str) else fields_of(source) for source in sources)
+    return tuple(dict.fromkeys(name for names in lists for name in names))
 
 
 def values() -> dict[str, Value]:
@@ -342,8 +342,8 @@ def gpu_share(job: JobInfo) -> int:
 @reads("request", allocated_share)
 def requested_share(job: JobInfo) -> int | None:
     """Return the requested share of all GPUs; None: it follows from the memory."""
-    each, gpus = job.request.demand.share, job.request.demand.gpus
-    return each * gpus if each or not gpus else allocated_share(job) or None
+    share, gpus = job.request.demand.share, job.request.demand.gpus
+    return share * gpus if share or not gpus else allocated_share(job) or None
 
 
 @reads("request")

@@ -120,7 +120,7 @@ class Format(Struct, frozen=True):
 
 def _cell(piece: LinePiece) -> Callable[[Any], str]:
     """Return the function that makes the text of one column; equal attributes are formatted once."""
-    column, known = piece.column, dict[Any, str]()
+    column, cells = piece.column, dict[Any, str]()
 
     def text(row: Any) -> str:
         return piece.fitted(clean(column.cell(row))) + piece.after
@@ -132,9 +132,9 @@ def _cell(piece: LinePiece) -> Callable[[Any], str]:
     def cached(row: Any) -> str:
         key = attributes(row)
         try:
-            return known[key]
+            return cells[key]
         except KeyError:
-            cell = known[key] = text(row)
+            cell = cells[key] = text(row)
             return cell
         except TypeError:  # a list
             return text(row)

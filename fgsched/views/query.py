@@ -122,5 +122,5 @@ def _where(options: QueueOptions, reader: QueueReader) -> protocol.Where:
 
 def absent(names: Iterable[choices.Name], jobs: Sequence[protocol.JobInfo]) -> list[choices.Name]:
     """Return the named jobs that are not among `jobs`."""
-    found = {job.id for job in jobs} | {job.array for job in jobs}
-    return [name for name in names if name not in found and not (isinstance(name, str) and jobs)]
+    ids = {job.id for job in jobs} | {job.array for job in jobs}
+    return [name for name in names if name not in ids and not (isinstance(name, str) and jobs)]

@@ -215,36 +215,36 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def note(found: Note) -> str:
+def note(cause_note: Note) -> str:
     """Return one sentence on the part that preemption has in a job."""
-    match found:
+    match cause_note:
         case Suspended():
-            kept = ", ".join(
+            kept_text = ", ".join(
                 f"{format_mebibytes(kept_memory.memory)} on GPU {kept_memory.gpu}"
-                for kept_memory in found.kept
+                for kept_memory in cause_note.kept
             )
-            by = "suspended" if found.by is None else f"suspended: preempted by job {found.by}"
-            return f"{by}; keeps {kept}" if kept else by
+            by = "suspended" if cause_note.by is None else f"suspended: preempted by job {cause_note.by}"
+            return f"{by}; keeps {kept_text}" if kept_text else by
         case Preempted(until=None):
-            return f"preempted by job {found.by} at {shown_time(found.at)}"
+            return f"preempted by job {cause_note.by} at {shown_time(cause_note.at)}"
         case Preempted():
-            then = "and is requeued" if found.mode == "requeue" else "and is not requeued"
-            return f"being preempted by job {found.by}: ends by {shown_time(found.until)} {then}"
+            then = "and is requeued" if cause_note.mode == "requeue" else "and is not requeued"
+            return f"being preempted by job {cause_note.by}: ends by {shown_time(cause_note.until)} {then}"
         case Preempting():
-            verb = "is" if len(found.jobs) == 1 else "are"
-            until = f"will have ended by {shown_time(found.until)}"
-            return f"{_jobs(Unblock(found.jobs))} {verb} being preempted for it and {until}"
+            verb = "is" if len(cause_note.jobs) == 1 else "are"
+            until = f"will have ended by {shown_time(cause_note.until)}"
+            return f"{_jobs(Unblock(cause_note.jobs))} {verb} being preempted for it and {until}"
         case Outlook():
-            return _outlook(found)
+            return _outlook(cause_note)
 
 
-def _outlook(found: Outlook) -> str:
-    if found.victims:
-        return f"would preempt {_jobs(Unblock(found.victims))}"
-    if found.no_candidates:
+def _outlook(outlook: Outlook) -> str:
+    if outlook.victims:
+        return f"would preempt {_jobs(Unblock(outlook.victims))}"
+    if outlook.no_candidates:
         return "preemption would not help: it may not preempt any running job"
-    if found.not_before is not None:
-        return f"may not preempt other jobs before {shown_time(found.not_before)}"
+    if outlook.not_before is not None:
+        return f"may not preempt other jobs before {shown_time(outlook.not_before)}"
     return "preemption would not help: even preempting all lower-priority jobs would not free enough for it"
 
 
@@ -274,10 +274,10 @@ def remedy(blocker: Blocker, called: int | str) -> str:
     when = "" if lift.at is None else f", by {shown_time(lift.at)} at the latest"
     if lift.is_start:
         return f"when {_jobs(lift)} has started{when}"
-    one = len(lift.jobs) == 1
+    is_single = len(lift.jobs) == 1
     if lift.at is None:
-        when = f" ({'it has' if one else 'they have'} no time limit)"
-    return f"when {_jobs(lift)} {'ends' if one else 'end'}{when}"
+        when = f" ({'it has' if is_single else 'they have'} no time limit)"
+    return f"when {_jobs(lift)} {'ends' if is_single else 'end'}{when}"
 
 
 def requested(advice: Advice) -> tuple[str, str]:

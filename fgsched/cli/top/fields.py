@@ -73,8 +73,8 @@ def _time(job: JobInfo, now: Now) -> str:
 def _left(job: JobInfo, now: Now) -> str:
     if job.state is JobState.PENDING:
         return ""
-    left = view.time_left(job)
-    return _DASH if left is None else format_runtime(max(0.0, left))
+    seconds = view.time_left(job)
+    return _DASH if seconds is None else format_runtime(max(0.0, seconds))
 
 
 def _id(job: JobInfo, now: Now) -> str:

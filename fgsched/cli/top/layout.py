@@ -118,12 +118,12 @@ def _first(frame: Frame, view: View, reader: TopUser, now: float, trouble: str) 
     charged = (
         f"{frame.charged:.1f} of {len(frame.gpus)} {'card' if len(frame.gpus) == 1 else 'cards'} charged"
     )
-    left = f" fgtop  {clean(frame.host)}  {charged}  {running} running  {waiting} waiting"
+    title = f" fgtop  {clean(frame.host)}  {charged}  {running} running  {waiting} waiting"
     form = "%a %d %b %H:%M:%S" if view.width >= _WIDE else "%H:%M:%S"
     right = format_time(now, form) + (f"  {view.interval} s" if view.width >= _WIDE else "")
     mark = _mark(frame, view, reader, now, trouble)
     room = view.width - width_of(right) - 1 - (width_of(mark) + 1 if mark else 0)
-    spans = [StyledText(pad(cut(left, room), room), "head")]
+    spans = [StyledText(pad(cut(title, room), room), "head")]
     spans += [StyledText(mark, "reverse"), StyledText(" ", "clock")] if mark else []
     return [*spans, StyledText(f"{right} ", "clock")]
 
@@ -139,9 +139,9 @@ def _mark(frame: Frame, view: View, reader: TopUser, now: float, trouble: str) -
 
 def _classes(frame: Frame, view: View) -> Line:
     """Return a line with the number of GPUs in each class, in the longest form that fits."""
-    found = [(name, gpus) for name, gpus in frame.classes().items() if name != "charged" or gpus >= 0.05]
-    most = [(name, gpus) for name, gpus in found if gpus >= 0.05]
-    forms = [(found, True, 3), (found, True, 2), (most, False, 2), (most, False, 1)]
+    counted = [(name, gpus) for name, gpus in frame.classes().items() if name != "charged" or gpus >= 0.05]
+    most = [(name, gpus) for name, gpus in counted if gpus >= 0.05]
+    forms = [(counted, True, 3), (counted, True, 2), (most, False, 2), (most, False, 1)]
     forms = forms if view.width >= _WIDE else forms[2:]
     lines = [_legend(shown, view, is_long=is_long, gap=gap) for shown, is_long, gap in forms]
     return next(
@@ -150,13 +150,13 @@ def _classes(frame: Frame, view: View) -> Line:
     )
 
 
-def _legend(found: Sequence[tuple[str, float]], view: View, *, is_long: bool, gap: int) -> Line:
+def _legend(counted: Sequence[tuple[str, float]], view: View, *, is_long: bool, gap: int) -> Line:
     line: Line = [StyledText(" ")]
-    for at, (name, gpus) in enumerate(found):
+    for at, (name, gpus) in enumerate(counted):
         sign = FILLS[name] * 2
         if view.ascii:
             sign = f"[{ASCII_FILLS[name]}]" if gap > 1 else ASCII_FILLS[name]
-        blank = " " * gap if at + 1 < len(found) else ""
+        blank = " " * gap if at + 1 < len(counted) else ""
         line += [
             StyledText(sign, name),
             StyledText(f" {name if is_long else _SHORT.get(name, name)} {gpus:.1f}{blank}", "soft"),
@@ -172,12 +172,12 @@ def _gpus(frame: Frame, history: LookHistory, view: View, room: int) -> list[Lin
     is_wide = view.width >= _WIDE
     scale = [_scale(view)] if is_wide else []
     pairs = len(frame.gpus) > room - len(scale) and view.width >= 80
-    each = (view.width - 2) // 2 if pairs else view.width
-    rows = [_gpu(frame, history, view, info, each, is_pair=pairs) for info in frame.gpus]
+    width = (view.width - 2) // 2 if pairs else view.width
+    rows = [_gpu(frame, history, view, info, width, is_pair=pairs) for info in frame.gpus]
     if pairs:
         rows = [
-            [*left, StyledText("  "), *(rows[at + 1] if at + 1 < len(rows) else [])]
-            for at, left in enumerate(rows)
+            [*row, StyledText("  "), *(rows[at + 1] if at + 1 < len(rows) else [])]
+            for at, row in enumerate(rows)
             if at % 2 == 0
         ]
         scale = []
@@ -188,8 +188,8 @@ def _gpus(frame: Frame, history: LookHistory, view: View, room: int) -> list[Lin
 
 def _bar_room(columns: int, *, is_pair: bool) -> int:
     right = 5 if is_pair else 33 if columns >= _WIDE else 20 if columns >= 80 else 14
-    left = 5 + (10 if columns >= _WIDE and not is_pair else 0)
-    return columns - left - right - 1
+    taken = 5 + (10 if columns >= _WIDE and not is_pair else 0)
+    return columns - taken - right - 1
 
 
 def _scale(view: View) -> Line:
@@ -336,22 +336,22 @@ def _about(frame: Frame, history: LookHistory, view: View, job: JobInfo) -> list
         return lines
     now, points = frame.of(job), history.jobs.get(job.id, ())
     room = max(10, min(60, view.width - 40))
-    given = sum(allocation.memory for allocation in job.allocated)
+    allocated = sum(allocation.memory for allocation in job.allocated)
     gpus, since = max(1, len(job.allocated)), frame.at - KEPT
-    each = " of each GPU" if gpus > 1 else ""
+    of_each = " of each GPU" if gpus > 1 else ""
     held = None if now.memory is None else now.memory / gpus
     lines.append(
         [
             StyledText(" SM share, 60 min  ", "soft"),
             StyledText(_spark(means(points, since, frame.at, room, "sm"), gpus, view), "active"),
-            StyledText(f"  now {percent(None if now.sm is None else now.sm / gpus)}{each}"),
+            StyledText(f"  now {percent(None if now.sm is None else now.sm / gpus)}{of_each}"),
         ]
     )
     lines.append(
         [
             StyledText(" memory,   60 min  ", "soft"),
-            StyledText(_spark(means(points, since, frame.at, room, "memory"), given, view), "active"),
-            StyledText(f"  now {gibibytes(held, given // gpus, decimals=1)}{each}"),
+            StyledText(_spark(means(points, since, frame.at, room, "memory"), allocated, view), "active"),
+            StyledText(f"  now {gibibytes(held, allocated // gpus, decimals=1)}{of_each}"),
         ]
     )
     return [*lines, *([StyledText(f" {text}")] for text in fields.findings(job, now))]

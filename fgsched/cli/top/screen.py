@@ -160,8 +160,8 @@ class Top(App[None]):
             with Client(find_places(), is_prompt=True) as client:
                 if action.name == "cancel":
                     done = client.call(protocol.Cancel(ids=[action.job])).jobs[0]
-                    said = done.error.cause if done.error else f"job {action.job}: {done.outcome}"
-                    changes: dict[str, Any] = {"message": said}
+                    message = done.error.cause if done.error else f"job {action.job}: {done.outcome}"
+                    changes: dict[str, Any] = {"message": message}
                 else:
                     explanations = client.call(protocol.ExplainJobs(ids=[action.job])).jobs
                     lines = tuple(line for explanation in explanations for line in explained(explanation))

@@ -84,17 +84,17 @@ def kinds(job: JobInfo) -> dict[int, str]:
 
     Empty for a job of one GPU, whose samples say more, and for a job without a process on any of its GPUs.
     """
-    if len(job.allocated) < 2 or not any(one.memory or one.busy for one in job.now):
+    if len(job.allocated) < 2 or not any(look.memory or look.busy for look in job.now):
         return {}
-    return {one.gpu: _kind(one) for one in job.now}
+    return {look.gpu: _kind(look) for look in job.now}
 
 
-def _kind(one: OnGpu) -> str:
-    if one.busy is not None and one.busy > _COMPUTING:
+def _kind(look: OnGpu) -> str:
+    if look.busy is not None and look.busy > _COMPUTING:
         return "active"
-    if one.busy is None and one.memory:
+    if look.busy is None and look.memory:
         return "active"
-    return "held-idle" if one.memory else "reserved-empty"
+    return "held-idle" if look.memory else "reserved-empty"
 
 
 def gpu_classes(frame: Frame, info: GpuInfo) -> dict[str, float]:

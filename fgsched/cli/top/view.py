@@ -64,11 +64,11 @@ NOTHING = Action()
 
 def chosen(frame: Frame, view: View, reader: TopUser) -> list[JobInfo]:
     """Return the jobs that pass the filter, in the order of the view."""
-    found = [job for job in frame.jobs if _is_chosen(job, view, reader)]
-    found.sort(key=_queue_order)
+    shown = [job for job in frame.jobs if _is_chosen(job, view, reader)]
+    shown.sort(key=_queue_order)
     if view.sort != "queue":
-        found.sort(key=_ORDERS[view.sort](frame))
-    return found[::-1] if view.reverse else found
+        shown.sort(key=_ORDERS[view.sort](frame))
+    return shown[::-1] if view.reverse else shown
 
 
 def _is_chosen(job: JobInfo, view: View, reader: TopUser) -> bool:
@@ -176,7 +176,7 @@ def _moved(view: View, step: int, jobs: Sequence[JobInfo]) -> View:
 
 
 def _interval(view: View, step: int) -> View:
-    at = min(range(len(INTERVALS)), key=lambda one: abs(INTERVALS[one] - view.interval))
+    at = min(range(len(INTERVALS)), key=lambda at_interval: abs(INTERVALS[at_interval] - view.interval))
     return replace(view, interval=INTERVALS[min(max(0, at + step), len(INTERVALS) - 1)])
 
 
