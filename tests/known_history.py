@@ -12,9 +12,8 @@ from msgspec import Struct
 import history
 from endedjobs import an_ended_job
 from fgsched.accounting.ledger import Ledger
-from fgsched.accounting.looks import GpuLook, JobLook, Look, ProcessLook, Waiting
 from fgsched.accounting.records import Gap, GpuRecord, HealthEvent, JobAccount, JobSample, Minute, Owner
-from fgsched.accounting.samples import Samples
+from fgsched.accounting.samples import GpuLook, JobLook, Look, ProcessLook, Samples, Waiting
 from fgsched.domain.times import DAY, HOUR
 
 STEP = 300  # seconds

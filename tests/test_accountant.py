@@ -18,8 +18,7 @@ from endedjobs import changed
 from fgsched.accounting import marker
 from fgsched.accounting.accountant import Accountant, serve
 from fgsched.accounting.ledger import LedgerReader
-from fgsched.accounting.messages import Answer, Keep, batch_line, encoded, parse_answer
-from fgsched.accounting.process import AccountantProcess
+from fgsched.accounting.messages import AccountantProcess, Answer, Keep, batch_line, encoded, parse_answer
 from fgsched.accounting.records import Gap, GpuUseRecord, HealthEvent, JobSample, Minute
 from fgsched.accounting.spans import day_of, hour_of
 from fgsched.domain.times import DAY, HOUR, MINUTE

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from fgsched.accounting.ledger import LedgerReader
-from fgsched.accounting.messages import Archive, Keep, encoded
-from fgsched.accounting.process import AccountantProcess
+from fgsched.accounting.messages import AccountantProcess, Archive, Keep, encoded
 from fgsched.accounting.records import Gap, GpuRecord, JobSample, Warned
 from fgsched.controller.bookkeeping import LOST, Bookkeeper, HeldSamples
 from fgsched.domain.errors import Exit, Refused

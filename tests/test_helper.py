@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from awaiting import PATIENCE
 from fgsched.accounting.ledger import Ledger
-from fgsched.accounting.messages import Keep
+from fgsched.accounting.messages import AccountantProcess, Keep
 from fgsched.accounting.periods import Choice
-from fgsched.accounting.process import AccountantProcess
 from fgsched.controller.bookkeeping import Bookkeeper
 from fgsched.domain.times import MINUTE
 from fgsched.gpus.backend import READING
@@ -26,8 +25,7 @@ from fgsched.hooks.process import HookRunner, RelayProcess
 from fgsched.hooks.programs import NO_HOOKS, HookRun
 from fgsched.mail.letters import MailSettings, Message, to_bytes
 from fgsched.mail.process import MailerProcess
-from fgsched.reports.process import ReporterProcess
-from fgsched.reports.request import ReportRequest
+from fgsched.reports.request import ReporterProcess, ReportRequest
 from fgsched.system.helper import Helper
 from test_accountant import minute, sums
 from test_bookkeeping import NoJobs

@@ -22,8 +22,8 @@ from fgsched.domain.units import format_share
 from fgsched.reports.export import as_json
 from fgsched.reports.metrics import as_metrics
 from fgsched.reports.status import status as status_report
+from fgsched.reports.status import wall_page
 from fgsched.reports.text import as_text
-from fgsched.reports.wall import wall_page
 from fgsched.views.host import HostPartition
 from known_history import GIB, HISTORY, STEP, WHOLE, t
 from known_present import present, sampled

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import fgsched
 from fgsched.reports import numbers, queueing
-from fgsched.reports.layout import ascii_only
 from fgsched.reports.model import Change, Number
 from fgsched.reports.wording import step_text, type_word
+from fgsched.views.display import ascii_only
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import pytest
 
 import history
 from fgsched.accounting.ledger import Ledger
-from fgsched.accounting.looks import GpuLook, Look
 from fgsched.accounting.records import ForeignUse, Gap, GpuRecord, GpuUseRecord, HealthEvent, Minute
-from fgsched.accounting.samples import Samples
+from fgsched.accounting.samples import GpuLook, Look, Samples
 from fgsched.domain.times import DAY, HOUR, MINUTE
 from fgsched.reports.export import as_json
 from fgsched.reports.mail import report_mail

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.accounting.looks import GpuLook, JobLook, Look, ProcessLook, Waiting
 from fgsched.accounting.records import (
     CLASSES,
     ForeignUse,
@@ -19,7 +18,18 @@ from fgsched.accounting.records import (
     Owner,
     WaitingRecord,
 )
-from fgsched.accounting.samples import FORWARD, LATE, SILENT, STOPPED, Samples
+from fgsched.accounting.samples import (
+    FORWARD,
+    LATE,
+    SILENT,
+    STOPPED,
+    GpuLook,
+    JobLook,
+    Look,
+    ProcessLook,
+    Samples,
+    Waiting,
+)
 from fgsched.domain.job import JobUsage
 
 GIB = 1 << 30

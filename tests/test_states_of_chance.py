@@ -26,8 +26,8 @@ from fgsched.reports.export import as_json
 from fgsched.reports.metrics import as_metrics
 from fgsched.reports.model import CLASSES
 from fgsched.reports.status import status as status_report
+from fgsched.reports.status import wall_page
 from fgsched.reports.text import as_text
-from fgsched.reports.wall import wall_page
 from fgsched.views import host
 
 GIB = 1 << 30

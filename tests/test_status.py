@@ -21,8 +21,7 @@ from fgsched.domain.times import MINUTE
 from fgsched.reports.facts import ReportReader
 from fgsched.reports.metrics import MOST_USERS, OTHERS, as_metrics
 from fgsched.reports.model import CLASSES
-from fgsched.reports.status import GpuNow, GpuPart, Status, WaitingJob, kinds_of, sums
-from fgsched.reports.wall import blocks, wall_page
+from fgsched.reports.status import GpuNow, GpuPart, Status, WaitingJob, blocks, kinds_of, sums, wall_page
 from reporting import HOSTILE, is_expected
 from test_pages import Page, needs_chromium
 

@@ -14,11 +14,10 @@ from msgspec import Struct
 
 import history
 from fgsched.accounting.accountant import Accountant
-from fgsched.accounting.looks import GpuLook, JobLook, Look, ProcessLook
 from fgsched.accounting.messages import Keep, batch_line, encoded
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.records import CLASSES, GpuRecord, Owner
-from fgsched.accounting.samples import Samples
+from fgsched.accounting.samples import GpuLook, JobLook, Look, ProcessLook, Samples
 from fgsched.domain.times import DAY, FOREVER, HOUR
 from fgsched.reports import numbers
 from fgsched.reports.export import as_json, as_markdown

@@ -17,7 +17,7 @@ from fgsched.domain.waiting import ExpectedStart
 from fgsched.reports.export import as_json
 from fgsched.reports.metrics import as_metrics
 from fgsched.reports.status import status as status_report
-from fgsched.reports.wall import wall_page
+from fgsched.reports.status import wall_page
 from fgsched.views.gpu import parts_of
 from live_host import living
 from topframes import CARDS, JOBS, NOW

@@ -18,7 +18,6 @@ from typing import TextIO, TypeVar
 from msgspec import MsgspecError
 
 from fgsched.accounting import marker
-from fgsched.accounting.hostzone import host_zone
 from fgsched.accounting.ledger import Ledger, Unfit
 from fgsched.accounting.messages import (
     UNREADABLE,
@@ -33,7 +32,7 @@ from fgsched.accounting.messages import (
     parse_message,
 )
 from fgsched.accounting.records import Minute
-from fgsched.accounting.spans import day_of, hour_of
+from fgsched.accounting.spans import day_of, host_zone, hour_of
 from fgsched.crash import point
 from fgsched.domain.errors import Exit, FgschedError, StorageError
 from fgsched.domain.times import DAY, FOREVER, HOUR, MINUTE

@@ -1,10 +1,13 @@
-"""The messages between controller and accountant: one JSON object a line, each answered by one line."""
+"""The messages between controller and accountant, one JSON object a line, and the controller's end."""
 
+import logging
+import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
 
 from fgsched.accounting.records import (
     Gap,
@@ -16,6 +19,7 @@ from fgsched.accounting.records import (
     Warned,
     to_json,
 )
+from fgsched.system.helper import Helper
 
 Sample = GpuRecord | JobSample | Minute | HealthEvent | Warned | Gap
 FIELD_OF: dict[type[Struct], str] = {
@@ -165,3 +169,35 @@ def parse_batch(text: bytes) -> tuple[RecordBatch, list[Unparsed]]:
 def parse_answer(text: bytes) -> Answer:
     """Return the answer of a line. Raises msgspec.MsgspecError."""
     return _answers.decode(text)
+
+
+log = logging.getLogger(__name__)
+
+
+class AccountantProcess(Helper):
+    """The accountant. Its owner paces its starts, and repeats records that have no acknowledgement."""
+
+    def __init__(self, path: Path, keep: Keep) -> None:
+        """Create it without a process, for the accounts at `path`."""
+        super().__init__("fgsched.accounting.accountant", patience=10.0)
+        self._path = path
+        self.keep = keep
+
+    def start(self) -> None:
+        """Start the process, or another one after it has ended.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        keep = [str(seconds) for seconds in (self.keep.minutes, self.keep.hours, self.keep.days)]
+        self.launch(str(self._path), *keep, now=time.monotonic())
+
+    def receive(self) -> list[Answer]:
+        """Return the answers that have arrived; never blocks."""
+        answers = []
+        for text in self.lines():
+            try:
+                answers.append(parse_answer(text))
+            except MsgspecError as error:
+                log.error("an answer of the accountant cannot be read: %s", error)
+        return answers

@@ -1,6 +1,10 @@
-"""Compute the hours and days of a time zone that contain a time. All times are in seconds since the epoch."""
+"""Find the time zone of the host, and its hours and days that contain a time, in seconds since the epoch."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from fgsched.domain.times import HOUR
 
@@ -46,3 +50,21 @@ def _change(before: int, after: int, zone: tzinfo) -> int:
         else:
             before = middle
     return after
+
+
+_LOCAL = Path("/etc/localtime")
+
+
+def host_zone(environ: Mapping[str, str], local: Path = _LOCAL) -> tzinfo:
+    """Return the time zone that TZ names, else that of the file /etc/localtime, else UTC.
+
+    A zone that TZ describes with rules, such as CET-1CEST, has its present offset all year.
+    """
+    named = environ.get("TZ", "").removeprefix(":")
+    if named:
+        with suppress(ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+            return ZoneInfo(named)
+        return datetime.now().astimezone().tzinfo or UTC
+    with suppress(OSError, ValueError), local.open("rb") as file:
+        return ZoneInfo.from_file(file, key="localtime")
+    return UTC

@@ -19,11 +19,10 @@ from fgsched.reports.efficiency import (
     hours,
     proposal_of,
 )
-from fgsched.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph
 from fgsched.reports.numbers import brief_hours
 from fgsched.views import display
 from fgsched.views import job as view
-from fgsched.views.display import shown_time
+from fgsched.views.display import WIDTH, ascii_only, cut, eighths, pad, paragraph, shown_time
 
 _DASH = "–"
 _LABEL, _BAR, _AMOUNT, _PART = 14, 20, 26, 9  # columns

@@ -23,14 +23,13 @@ from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
 from fgsched.reports import folder
 from fgsched.reports.facts import Facts, FailedJob, ReportReader
-from fgsched.reports.layout import ascii_only
 from fgsched.reports.making import blank, empty_accounts, records_of
 from fgsched.reports.model import Report
 from fgsched.reports.registry import ALIASES, FORMATS, Style, Wish, kind, written
 from fgsched.reports.request import WITHOUT_NAMES, Records
 from fgsched.system.outputs import last_lines
 from fgsched.views import choices
-from fgsched.views.display import host_name
+from fgsched.views.display import ascii_only, host_name
 
 _PATIENCE = 300.0  # seconds that a report of the controller may take, with those before it
 _TAIL = 5  # lines of the output of a failed job

@@ -120,7 +120,7 @@ def _text(format: str, report: Report, style: Style, state: Status, totals: Acco
 
         return as_metrics(state, totals)
     if format == "html":
-        from fgsched.reports.wall import wall_page
+        from fgsched.reports.status import wall_page
 
         return wall_page(state)
     return written(report, format, style)

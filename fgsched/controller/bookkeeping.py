@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from fgsched.accounting.messages import (
     UNREADABLE,
+    AccountantProcess,
     Answer,
     Archive,
     Backup,
@@ -28,7 +29,6 @@ from fgsched.accounting.messages import (
     encoded,
     line,
 )
-from fgsched.accounting.process import AccountantProcess
 from fgsched.accounting.records import Gap, GpuRecord, JobAccount, JobSample, Minute, Warned
 from fgsched.config.load import Config
 from fgsched.controller.jobtable import JobTable

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 from fgsched import gpus
-from fgsched.accounting.process import AccountantProcess
+from fgsched.accounting.messages import AccountantProcess
 from fgsched.config.load import Config, load
 from fgsched.controller.bookkeeping import accountant_of
 from fgsched.controller.gpustate import with_known_gpus

@@ -10,10 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from fgsched import gpus
-from fgsched.accounting.looks import GpuLook, JobLook, Look, ProcessLook, Waiting
 from fgsched.accounting.messages import Sample
 from fgsched.accounting.records import GpuRecord
-from fgsched.accounting.samples import Samples
+from fgsched.accounting.samples import GpuLook, JobLook, Look, ProcessLook, Samples, Waiting
 from fgsched.controller.engine import Engine
 from fgsched.controller.gpumonitor import Seen
 from fgsched.controller.gpustate import BY_ITSELF

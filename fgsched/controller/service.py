@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched import __version__, gpus
-from fgsched.accounting.process import AccountantProcess
+from fgsched.accounting.messages import AccountantProcess
 from fgsched.config.load import Config, load
 from fgsched.controller.audit import Audit, file_writer
 from fgsched.controller.bookkeeping import Books

@@ -11,23 +11,20 @@ folder       keep reports in a folder: dated files, an index, a limit on their n
 frame        put a report together: period, footer and definitions around its sections
 html         write a report as one HTML page that needs no other file, no script and no network
 incidents    the reports on failures, on health, and on processes outside of jobs
-layout       lay out text in terminal columns: cut it, pad it, wrap it, draw bars
 mail         write mails: a report for its readers, and a notice of one job for its owner
 making       make a report that another process has requested
 metrics      write the state and the sums of the accounts as metrics, in Prometheus' text format
 model        the model of a report: sections of figures, bars and tables, without any markup
 numbers      print numbers, each in one form for all formats of a report
 overview     the overview: one page on the use of the GPUs, by user, and on waste
-process      the controller's end of the reporter: ask it for reports
 queueing     the reports on waits and on the capacity that was missing
 registry     the reports and the formats there are
-request      a request for a report, and its answer
-status       the present state of the host: as data for the wall page and for metrics, and as a report
+request      a request for a report, its answer, and the controller's end of the reporter
+status       the present state of the host: as data for metrics, as a report, and for a wall screen
 text         write a report as text: 78 columns, for a terminal and for mail
 timeclasses  the sections on the time of the GPUs: the six classes, each GPU by hour
 users        the reports by user, account, partition, model or tag; on the largest users and jobs
 utilization  the report on the use of the GPUs: classes, each GPU, the hours of the week
-wall         write the page for a wall screen: the present state of the host, readable from four metres
 waste        the report on waste: who was charged more than needed, and the header line that prevents it
 wording      the words of reports: models, times, lists, and the definitions at the foot
 """

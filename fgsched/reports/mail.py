@@ -9,9 +9,9 @@ from msgspec import Struct
 from fgsched.domain.text import clean
 from fgsched.reports.drawing import DARK, LIGHT
 from fgsched.reports.html import as_html, environment, shown, with_names
-from fgsched.reports.layout import WIDTH, ascii_only, cut, eighths, paragraph
 from fgsched.reports.model import ClassBar, Report
 from fgsched.reports.text import as_text
+from fgsched.views.display import WIDTH, ascii_only, cut, eighths, paragraph
 
 LARGEST = 100_000  # bytes of the HTML of a mail; Gmail cuts longer ones
 _ROWS = (30, 10, 3, 0)  # of each table: the first number with which the mail is small enough

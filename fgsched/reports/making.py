@@ -14,10 +14,10 @@ from fgsched.domain.job import HostLimits
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_time
 from fgsched.reports.facts import Facts, ReportReader
-from fgsched.reports.layout import paragraph
 from fgsched.reports.model import Report
 from fgsched.reports.registry import Replayed, Wish, kind
 from fgsched.reports.request import Records, ReportRequest
+from fgsched.views.display import paragraph
 
 Replay = Callable[[Facts, HostLimits], tuple[Replayed, ...]]
 _OTHERS = "--since, --week and --month choose another period; fgacct shows jobs at once."

@@ -5,7 +5,6 @@ from functools import singledispatch
 from typing import Any
 
 from fgsched.domain.text import clean, width_of
-from fgsched.reports.layout import WIDTH, ascii_only, cells, cut, eighths, pad, paragraph
 from fgsched.reports.model import (
     CLASSES,
     DASH,
@@ -31,6 +30,7 @@ from fgsched.reports.model import (
     Wastes,
     Words,
 )
+from fgsched.views.display import WIDTH, ascii_only, cells, cut, eighths, pad, paragraph
 
 FILLS = dict(zip((*CLASSES, "used", "unused", "count"), "█▒░·▚╳█▓█", strict=True))
 _HEIGHTS = " ▁▂▃▄▅▆▇█"

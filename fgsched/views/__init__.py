@@ -10,5 +10,5 @@
 - `options`: the options of all commands; `getopt`: the reader of all command lines
 - `query`, `choices`: options that choose jobs and columns
 - `host`: GPUs, partitions and the node: values, layouts and documents
-- `display`: texts of cells, and the frame of documents
+- `display`: texts in terminal columns, and the frame of documents
 """

@@ -9,8 +9,8 @@ from fgsched.domain.times import format_runtime, format_time
 from fgsched.domain.units import GIBIBYTE, format_indices, format_share
 from fgsched.gpus import vendors
 from fgsched.protocol import JobInfo
-from fgsched.reports.layout import cut, pad
 from fgsched.views import job as view
+from fgsched.views.display import cut, pad
 from fgsched.views.listing import Format, TableColumn, marked
 
 _DASH = "–"

@@ -11,7 +11,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import clean, width_of
 from fgsched.domain.times import format_time
 from fgsched.protocol import GpuInfo, JobInfo
-from fgsched.reports.layout import ascii_only, cells, cut, pad
+from fgsched.views.display import ascii_only, cells, cut, pad
 from fgsched.views.gpu import job_counts, memory_in_use, parts_of, sm_share, why_down
 
 FILLS = dict(zip(CLASSES, "▇▄▂█·▞╱", strict=True))

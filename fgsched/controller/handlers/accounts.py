@@ -30,8 +30,7 @@ from fgsched.domain.errors import (
     Refused,
     StorageError,
 )
-from fgsched.reports.process import ReporterProcess
-from fgsched.reports.request import WITHOUT_NAMES, Made, ReportRequest
+from fgsched.reports.request import WITHOUT_NAMES, Made, ReporterProcess, ReportRequest
 from fgsched.server import ClientConnection
 from fgsched.system.safeopen import refuse_unless_safe
 
