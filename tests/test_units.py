@@ -371,3 +371,15 @@ def test_any_text_gives_a_value_or_an_error_on_one_printable_line(parse, text):
         parse(text)
     except FgschedError as error:
         assert error.cause.isprintable()  # noqa: PT017
+
+
+@pytest.mark.parametrize("text", ["0,5", "1,5", "0,1,2"])
+def test_a_comma_in_an_amount_of_gpus_is_answered_with_the_point(text):
+    """A decimal comma, or indices as in CUDA_VISIBLE_DEVICES."""
+    rule = "is not a number (it is an amount with a decimal point, such as 0.5, and no list of GPUs)"
+    assert cause(units.parse_gpus, text) == f"{text} {rule}"
+
+
+@pytest.mark.parametrize("text", ["8G", "8GB", "8Gi", "8GiB", "8gi", "8192Mi"])
+def test_a_size_has_the_units_of_other_programs(text):
+    assert units.parse_bytes(text) == 8 << 30

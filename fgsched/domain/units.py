@@ -19,11 +19,15 @@ _MOST_GPUS = 65_535
 _MOST_IDS = 100_000  # ids that one list may name
 _LARGEST_ID = (1 << 63) - 1
 
+_COMMA = " is not a number (it is an amount with a decimal point, such as 0.5, and no list of GPUs)"
 _NOT_A_NUMBER = " is not a number (use 0 < fraction ≤ 1 or a whole number)"
 _DECIMAL = lazy_regex(r"([0-9]{0,20})(?:\.([0-9]{0,20}))?")
 _PERCENT = lazy_regex(r"([0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})%")
 _RATIO = lazy_regex(r"([0-9]{1,9})/([0-9]{1,9})")
-_SIZE = lazy_regex(r"([0-9]{1,30})(?:\.([0-9]{1,9}))?([KMGTkmgt])?(?:(?<=[KMGTkmgt])i?b)?", re.IGNORECASE)
+_WITH_COMMA = lazy_regex(r"[0-9]+(?:,[0-9]+)+")
+_SIZE = lazy_regex(
+    r"([0-9]{1,30})(?:\.([0-9]{1,9}))?([KMGTkmgt])?(?:(?<=[KMGTkmgt])(?:i?b|i))?", re.IGNORECASE
+)
 _IDS = lazy_regex(r"([0-9]{1,40})(?:-([0-9]{1,40}))?")
 _POWER = {"K": 10, "M": 20, "G": 30, "T": 40}
 
@@ -82,7 +86,7 @@ def parse_units(text: str) -> int:
         if scaled is None:
             is_size = re.fullmatch(r"[0-9.]+[MGTmgt]i?[bB]?", text)
             hint = f" is an amount of memory; use --gpu-mem={text}" if is_size else _NOT_A_NUMBER
-            raise BadValue(text, hint)
+            raise BadValue(text, _COMMA if _WITH_COMMA.fullmatch(text) else hint)
         amount, exact = scaled
         small = not exact
     if amount == 0 and small:
