@@ -570,15 +570,22 @@ def heat(case, part):
             sums = into.setdefault(key, [F(0), F(0)])
             sums[0] += one.charged
             sums[1] += one.sampled
-    for day, row in enumerate(part["rows"]):
+    labels = [time.strftime("%a", (2026, 11, 9 + day, 0, 0, 0, day, 0, 0)) for day in sorted(days)]
+    found += [] if [row["label"] for row in part["rows"]] == labels else [f"heat: other days than {labels}"]
+    for day, row in zip(sorted(days), part["rows"], strict=False):
         for hour, cell in enumerate(row["cells"]):
-            value = percent(*cells.get((day, hour), (0, 0)))
+            if (day, hour) not in cells:
+                absent = cell["text"] == "" and row["levels"][hour] == -1
+                found += [] if absent else [f"heat {day} {hour}: a cell of an hour that is not in the period"]
+                continue
+            value = percent(*cells[day, hour])
             found += cell_problems(f"heat {day} {hour}", cell, value)
             level = None if value is None else sum(int(cell["text"]) >= one for one in (10, 30, 50, 70, 90))
             found += [] if row["levels"][hour] == level else [f"heat {day} {hour}: the colour of {value}"]
         found += cell_problems(f"heat {day}", row["mean"], percent(*days.get(day, (0, 0))))
     for hour, cell in enumerate(part["means"]["cells"]):
-        found += cell_problems(f"heat mean {hour}", cell, percent(*hours_.get(hour, (0, 0))))
+        if hour in hours_ or cell["text"]:
+            found += cell_problems(f"heat mean {hour}", cell, percent(*hours_.get(hour, (0, 0))))
     whole = [sum(one[at] for one in days.values()) for at in (0, 1)]
     return found + cell_problems("heat mean", part["means"]["mean"], percent(*whole))
 

@@ -187,12 +187,18 @@ class GpuRows(Struct, frozen=True, tag="gpus", tag_field="kind"):
     title: str = ""
 
 
+ABSENT = -1  # level of an hour that is not in the period
+
+
 class HeatRow(Struct, frozen=True):
-    """One day of the week: 24 hours and their mean. A cell without samples has no value."""
+    """One day of the week: 24 hours and their mean. A cell without samples has no value.
+
+    An hour that is not in the period has neither a value nor a text.
+    """
 
     label: str
     cells: tuple[Number, ...]
-    levels: tuple[int | None, ...]  # 0 to 5; None: no samples
+    levels: tuple[int | None, ...]  # 0 to 5; None: no samples; ABSENT: not in the period
     mean: Number
 
 
@@ -200,7 +206,7 @@ class HeatMap(Struct, frozen=True, tag="heat", tag_field="kind"):
     """The charged part of the GPUs by weekday and hour, in per cent."""
 
     caption: str
-    rows: tuple[HeatRow, ...]  # Monday to Sunday
+    rows: tuple[HeatRow, ...]  # the days of the period, Monday first
     means: HeatRow  # of each hour over the days
     bounds: tuple[str, ...]  # of the six levels: "below 10", …
     key: str = "heat"

@@ -12,6 +12,7 @@ from fgsched.domain.units import GIB
 from fgsched.reports import numbers
 from fgsched.reports.facts import ChargedSpan, Facts, GpuSlot
 from fgsched.reports.model import (
+    ABSENT,
     CLASSES,
     ClassBar,
     ClassShare,
@@ -50,6 +51,7 @@ _MEANINGS = (
 )
 _GOOD = (1, -1, -1, 0, -1, -1)  # whether more of the class is better
 _BOUNDS = (10, 30, 50, 70, 90)  # per cent
+_NOT_IN_PERIOD = Number(None, "%", "")
 _MOST_FOREIGN = 3  # times of processes outside of jobs that are named beside a GPU
 _SAME_CAUSE = 120  # seconds between an Xid and the change of state that it caused
 _UP = ("up", "ok", "idle", "healthy", "available")  # states of a GPU that takes jobs
@@ -279,20 +281,28 @@ def hours_of_the_week(facts: Facts) -> Section:
     if facts.span != HOUR:
         text = "The samples of hours of this period are no longer kept."
         return Section("hours", "Hours of the week", "", (Paragraphs((sentence(text),)),))
-    cells: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    cells: dict[tuple[int, int], list[float]] = {key: [0.0, 0.0] for key in _hours_in(facts.period)}
     for span in facts.charged_spans:
         local = time.localtime(span.at)
-        _add(cells[local.tm_wday, local.tm_hour], span)
+        _add(cells.setdefault((local.tm_wday, local.tm_hour), [0.0, 0.0]), span)
+    days = sorted({day for day, _ in cells})
+    each_hour = [[cell for day in days if (cell := cells.get((day, hour)))] for hour in range(24)]
     heat = HeatMap(
         caption="Share of the cards charged to jobs, by hour of the week, in per cent; each cell is the mean"
         f" of {numbers.counted(len(facts.gpus), 'card')}.",
         rows=tuple(
-            _heat_row(WEEKDAYS[day][:3], [cells[day, hour] for hour in range(24)]) for day in range(7)
+            _heat_row(WEEKDAYS[day][:3], [cells.get((day, hour)) for hour in range(24)]) for day in days
         ),
-        means=_heat_row("mean", [_sum([cells[day, hour] for day in range(7)]) for hour in range(24)]),
+        means=_heat_row("mean", [_sum(hours) if hours else None for hours in each_hour]),
         bounds=("below 10", f"10{DASH}30", f"30{DASH}50", f"50{DASH}70", f"70{DASH}90", "90 % and more"),
     )
     return Section("hours", "Hours of the week", _extremes(facts, heat), (heat,))
+
+
+def _hours_in(period: Period) -> set[tuple[int, int]]:
+    """Return the hours of the week, (weekday, hour), that a period has."""
+    starts = range(int(period.since), int(min(period.until, period.since + 8 * DAY)), HOUR)
+    return {(local.tm_wday, local.tm_hour) for local in map(time.localtime, starts)}
 
 
 def _add(cell: list[float], span: ChargedSpan) -> None:
@@ -304,12 +314,17 @@ def _sum(cells: Sequence[Sequence[float]]) -> list[float]:
     return [sum(cell[0] for cell in cells), sum(cell[1] for cell in cells)]
 
 
-def _heat_row(label: str, cells: Sequence[Sequence[float]]) -> HeatRow:
-    shown = [_percent(charged, sampled) for charged, sampled in cells]
-    levels = [
-        None if cell.value is None else sum(int(cell.text) >= bound for bound in _BOUNDS) for cell in shown
-    ]
-    return HeatRow(label, tuple(shown), tuple(levels), numbers.rate(*_sum(cells)))
+def _heat_row(label: str, cells: Sequence[Sequence[float] | None]) -> HeatRow:
+    """Return a row of the heat map; None: the hour is not in the period."""
+    shown = [_NOT_IN_PERIOD if cell is None else _percent(*cell) for cell in cells]
+    levels = tuple(map(_level, shown))
+    return HeatRow(label, tuple(shown), levels, numbers.rate(*_sum([cell for cell in cells if cell])))
+
+
+def _level(cell: Number) -> int | None:
+    if cell is _NOT_IN_PERIOD:
+        return ABSENT
+    return None if cell.value is None else sum(int(cell.text) >= bound for bound in _BOUNDS)
 
 
 def _percent(charged: float, sampled: float) -> Number:
