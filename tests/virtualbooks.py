@@ -76,7 +76,7 @@ class Books:
             except StorageError:  # half of a checkpoint is in the file: only the log helps
                 self._bring_back()
                 self._recover()
-            finally:  # a recovery that fails at its last step has been made: whoever asked for it accepts the loss
+            finally:  # a recovery that fails at its last step has been made
                 self.lost |= self._missing - self._jobs(is_log_used=self._log.exists())
         why = guard.damage(self.path)
         assert why == "", why
