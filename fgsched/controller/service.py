@@ -358,6 +358,7 @@ class Controller:
             loop=loop,
             about=about,
             hooks=self._hooks,
+            site_policy=engine.site,
         )
 
     def _site_programs(self, config: Config) -> HookDesk:

@@ -1,1 +1,23 @@
-"""Handlers of requests. Handlers that write run within the transaction of a turn."""
+"""Handlers of requests. Handlers that write run within the transaction of a turn.
+
+about         describe the controller: version, host, directories, enforcement and log of decisions
+accounts      backups, archives, and reports for users who may not read the accounts
+adopt         make a process that was started outside of fgsched a job
+dispatch      authenticate a request and dispatch it to its handler
+events        keep the latest events for readers, and answer readers
+explain       explanations and forecasts of pending jobs and of trial submissions
+fields        the attributes of `protocol.JobInfo`, which clients receive about a job
+jobref        resolve references to jobs: job or array 12, task '12_3', tasks '12_[1-5,8]'
+jobs          requests that change jobs and GPUs: cancel, signal, hold, release, requeue, update, drain
+longorder     split an order about very many jobs into parts, one for each turn
+partitions    changes of the configuration at run time: reread the file, and change partitions
+priority      the order of jobs: partitions, priorities, shares; and `top`
+processes     which processes use the GPUs, and to which job a process belongs
+query         requests that only read: queue, jobs, history, GPUs
+queueline     show the queue to a program without a parser of its own: command line in, text out
+registration  register handlers: a method names the request that it handles, and how it is called
+reservations  reservations, which are stored beside the queue
+submission    submissions: read the command line, ask the filter of the site, check, and store jobs
+wait          answer clients that wait for jobs to end
+waitlookup    look up the jobs for which a client waits, in steps
+"""

@@ -17,6 +17,7 @@ from fgsched.controller.handlers.registration import HandlingWay, handlers_of, r
 from fgsched.controller.handlers.submission import LineHandlers, SubmitFilter
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.hooking import HookDesk
+from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.domain.units import SubmitContext
 from fgsched.server import ClientConnection
 from fgsched.system.hostusers import HostUser
@@ -27,7 +28,7 @@ Call = type[protocol.Call[Any]]
 class Dispatcher:
     """Passes each request to its registered handler."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that it needs
         self,
         handlers: Iterable[object],
         *,
@@ -36,9 +37,10 @@ class Dispatcher:
         loop: EventLoop,
         about: ControllerInfo,
         hooks: HookDesk,
+        site_policy: SitePolicy,
     ) -> None:
         """Collect the handlers of all requests; `handlers` are further objects with registered methods."""
-        self._answers, self._loop, self._jobs = answers, loop, jobs
+        self._answers, self._loop, self._jobs, self._site_policy = answers, loop, jobs, site_policy
         self.waiters = WaitHandlers(loop.finish, loop.answer, loop.faults)
         self._filter = SubmitFilter(hooks, loop, jobs.submit)
         lines = LineHandlers(jobs.submit, self._site, self._is_filtered)
@@ -55,7 +57,7 @@ class Dispatcher:
         """Return the user at the other end, as stated by the kernel."""
         host_user = self._host_user(connection.uid)
         return self._callers.of(
-            connection.uid, connection.gid, host_user, self.about.config, self._answers.policy
+            connection.uid, connection.gid, host_user, self.about.config, self._site_policy.policy
         )
 
     def knows(self, connection: ClientConnection) -> bool:

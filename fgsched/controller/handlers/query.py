@@ -26,7 +26,6 @@ from fgsched.controller.handlers.waitlookup import WaitLookup
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import NoSuchJob, NotPermitted, Refused
 from fgsched.domain.job import Job, Request
-from fgsched.domain.policy import Policy
 from fgsched.lifecycle.arrays import split_reference
 from fgsched.scheduling.placement import Room, charged
 from fgsched.server import LongAnswer, cut
@@ -203,10 +202,6 @@ class QueryHandlers:
         return protocol.Pids(pids=self._pids(job) if job.state.holds else [])
 
     @property
-    def policy(self) -> Policy:
-        return self._engine.policy
-
-    @property
     def log(self) -> DecisionLog:
         return self._engine.log
 
@@ -313,7 +308,7 @@ class QueryHandlers:
                 for hold in job.holds
                 if hold.gpu == index
             ),
-            kept_as=self.policy.kept_as(index, now),
+            kept_as=self._engine.policy.kept_as(index, now),
         )
 
     def _counts(self, caller: Caller) -> dict[str, int]:
