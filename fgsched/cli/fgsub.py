@@ -11,7 +11,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import click
@@ -38,7 +38,7 @@ from fgsched.protocol import (
 )
 from fgsched.submission import questions
 from fgsched.submission.checks import Process
-from fgsched.submission.options import AnySetting, given, read
+from fgsched.submission.options import AnySetting, HelpAsked, given, read
 from fgsched.submission.prepare import Prepared, SubmissionPreparer
 from fgsched.submission.request import NO_GPU, explained, parts, says_no_gpu, submitted, wants_hint, warnings
 from fgsched.submission.table import ASKS_FOR_HELP
@@ -251,6 +251,15 @@ def _may_ask_for_help(word: str) -> bool:
 )
 def fgsub(line: Sequence[str]) -> int:
     """Submit a batch script and print the job's id."""
+    try:
+        return _sent(line)
+    except Unreachable:
+        with suppress(HelpAsked):
+            read(line)  # a wrong option is an error that needs no controller
+        raise
+
+
+def _sent(line: Sequence[str]) -> int:
     process = Process(os.environ, directory(), _stdin())
     sent = line_of(line, process)
     places = find_places()
