@@ -19,6 +19,7 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import BadValue
 from fgsched.lifecycle.mail import events, next_part, parse_mail_types, parse_mail_user
 from fgsched.mail import jobtext
+from fgsched.mail import mailer as mailer_module
 from fgsched.mail.letters import (
     JobMail,
     MailSettings,
@@ -35,6 +36,7 @@ from fgsched.mail.spool import Full, Spool
 from fgsched.mail.transport import compose
 from fgsched.reports.mail import notice_mail, notice_text
 from fgsched.store.store import NothingMoved, Unreadable
+from fgsched.system.outputs import Tail
 from mailserver import serving
 from test_engine import cancel
 
@@ -665,6 +667,22 @@ def test_a_letter_that_is_sent_before_the_disk_takes_it_again_is_forgotten_by_th
     assert mailer.kept() == []
     mailer.work(200.0)
     assert (len(server.mails), mailer.kept(), mailer.kept()) == (1, ["a"], [])
+
+
+def test_a_user_whose_output_does_not_answer_delays_the_mails_of_others_once(spool, server, monkeypatch):
+    """A file system of the user's that never answers, or a reader that the user stops."""
+    asked = []
+
+    def late(path, count, **more):
+        asked.append(count)
+        return Tail(is_late=count > 0)
+
+    monkeypatch.setattr(mailer_module, "tail", late)
+    for number in range(5):
+        spool.put(str(number), to_bytes(replace(ENDED, job=number)))
+    Mailer(spool, replace(settings_of(server), tail=10), "h").work(ENDED.at)
+    assert len(server.mails) == 5
+    assert asked == [10, 0, 0, 0, 0]
 
 
 def test_recipients_who_cannot_be_noted_do_not_get_the_letter_again(spool, server):

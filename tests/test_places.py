@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import stat
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import click
@@ -24,7 +24,7 @@ from fgsched.cli.install import slurmnames
 from fgsched.cli.install.carry import Carrier, Manifest
 from fgsched.cli.install.plan import Make, Want
 from fgsched.domain import text
-from fgsched.domain.errors import Exit, FgschedError
+from fgsched.domain.errors import Exit, FgschedError, Refused
 from fgsched.domain.job import Request
 from fgsched.gpus.nvidia import FACTS
 from fgsched.hooks.filtering import MOST_OUTPUT, judged
@@ -489,8 +489,10 @@ def test_no_width_of_a_format_uses_all_memory(digits):
 def test_a_path_that_a_person_names_is_no_internal_error(tmp_path, form):
     there = file(tmp_path / "there")
 
-    @click.command(cls=Command, context_settings={"ignore_unknown_options": True})
-    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    @click.command(cls=Command)
+    @click.option("--install", expose_value=False)
+    @click.option("--output", expose_value=False)
+    @click.argument("words", nargs=-1)
     def tried(words):
         os.listdir(there / "more")
 
@@ -518,3 +520,35 @@ def test_files_of_people_may_begin_with_a_byte_order_mark(tmp_path):
 
 def test_a_container_needs_no_tmpdir():
     assert containers._environment({"FG_JOB_DIR": "/none"}, FACTS)["TMPDIR"] == "/tmp"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "link", "foreign"])
+def test_a_file_in_the_home_of_a_user_stops_no_command_of_root_that_reads_it(tmp_path, monkeypatch, kind):
+    """As with sudo, which may keep HOME."""
+    place = tmp_path / "hints"
+    match kind:
+        case "pipe":
+            os.mkfifo(place)
+        case "endless":
+            place.symlink_to("/dev/zero")
+        case "link":
+            (tmp_path / "secret").write_text("secret")
+            place.symlink_to("secret")
+        case "foreign":
+            place.write_text("text")
+            if os.geteuid() == 0:
+                os.chown(place, OTHER, OTHER)
+            else:
+                pytest.skip("needs uid 0")
+    with pytest.raises(OSError, match=r"no regular file|Too many|belongs to"):
+        places.read_own(place, 100)
+    monkeypatch.setenv("FG_HOME", str(tmp_path))
+    assert hint.tell(None, 1, "n") is None
+    with suppress(Refused):
+        install_units(tmp_path, {"hints": "written"})
+
+
+def test_an_own_file_is_read_to_a_bound(tmp_path):
+    (tmp_path / "own").write_bytes(b"a" * 200)
+    assert places.read_own(tmp_path / "own", 100) == b"a" * 100
+    assert places.read_own(tmp_path / "none", 100) == b""

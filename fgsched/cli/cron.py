@@ -5,17 +5,19 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.system.paths import CONFIG_VARIABLES
-from fgsched.system.places import replace_file
+from fgsched.system.places import read_own, replace_file
 
 BEGIN = "# BEGIN fgsched reports (fgsched cron --install replaces this block, and only this block)"
 END = "# END fgsched reports"
 _MARK = "# Written by fgsched cron --systemd --install, which replaces this file."
+_LONGEST = 1 << 16  # bytes of a unit file
 _KEPT = ("FG_HOME", *CONFIG_VARIABLES, "TZ")
 _LAST_WEEK, _LAST_MONTH = "$(date -d '7 days ago' +%G-W%V)", "$(date -d 'last month' +%Y-%m)"
 
@@ -197,15 +199,22 @@ def install_units(folder: Path, texts: Mapping[str, str]) -> Sequence[Path]:
     """
     paths = {folder / name: text for name, text in texts.items()}
     for path in paths:
-        if path.exists() and (text := path.read_text()) and not text.startswith(_MARK):
+        if (text := _unit(path)) and not text.startswith(_MARK):
             raise Refused(f"{path} was not written by fgsched cron", "Move it away, or keep it.")
     try:
-        changed = [path for path, text in paths.items() if not path.exists() or path.read_text() != text]
+        changed = [path for path, text in paths.items() if _unit(path) != text]
         for path in changed:
             replace_file(path, paths[path].encode(), 0o644, make=True)
     except OSError as error:
         raise Refused(f"cannot write to {folder}: {error.strerror}", "Run it as root.") from None
     return changed
+
+
+def _unit(path: Path) -> str:
+    """Return the text of a unit file; "" if there is none, or a link or a pipe, which is replaced."""
+    with suppress(OSError):
+        return read_own(path, _LONGEST).decode(errors="replace")
+    return ""
 
 
 def unit_folder(environ: Mapping[str, str], uid: int) -> Path:

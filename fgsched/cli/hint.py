@@ -14,7 +14,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.units import GIBIBYTE
 from fgsched.reports.efficiency import ROOM_MEMORY, gibibytes_up
-from fgsched.system.places import replace_file
+from fgsched.system.places import read_own, replace_file
 from fgsched.views import job as view
 from fgsched.views.job import fields_of
 
@@ -22,6 +22,7 @@ _FACTOR = 4  # of the peak: a larger request is worth a hint
 _RUNS = 5  # that are looked at, at most
 _LEAST_RUNS = 2
 _BACK = 500  # ids before the new job: a bounded look at the history
+_LONGEST = 1 << 20  # bytes of the file
 _LEAST = GIBIBYTE  # bytes: a smaller request is not worth a hint
 _FIELDS = ("id", "name", "state", "gpus", "memory", *fields_of(view.gpu_peak))
 
@@ -74,4 +75,4 @@ def _file() -> Path:
 
 
 def _lines(file: Path) -> list[str]:
-    return file.read_text().splitlines() if file.exists() else []
+    return read_own(file, _LONGEST).decode(errors="replace").splitlines()

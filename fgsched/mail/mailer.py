@@ -43,6 +43,7 @@ _LONGEST_PAUSE = 600.0
 _CUT_SHORT = 10  # tries, in 34 minutes, in which the controller writes a letter again that is cut short
 _UNREADABLE = 60.0  # seconds until a directory that cannot be read is read again
 _OTHERS = 600.0  # seconds between two looks for mails of reports
+_LATE = 600.0  # seconds for which no output of a user is read whose file did not answer
 _NICE = 5
 
 
@@ -55,6 +56,7 @@ class Mailer:
         self._waits: dict[str, tuple[float, int]] = {}  # letter -> (not before, failures)
         self._ended: dict[str, bool] = {}  # letter that could not be moved -> whether it was sent
         self._left: dict[str, tuple[str, ...]] = {}  # letter -> recipients who do not have it
+        self._late: dict[int, float] = {}  # uid -> until when no output of the user is read
         self._settled: list[str] = []  # letters that left the queue before they were durable in it
         self._server_waits, self._failures = 0.0, 0
         self._is_unreadable = False
@@ -128,7 +130,7 @@ class Mailer:
             return
         letter = replace(letter, to=self._left.get(name, letter.to))
         try:
-            to, data = self._composed(name, letter)
+            to, data = self._composed(name, letter, now)
         except Refused as error:
             self._give_up(name, " ".join(str(error).split()), now)
             return
@@ -196,19 +198,22 @@ class Mailer:
         with suppress(OSError):
             self._spool.prune()
 
-    def _composed(self, name: str, letter: Letter) -> tuple[list[str], bytes]:
+    def _composed(self, name: str, letter: Letter, now: float) -> tuple[list[str], bytes]:
         """Return recipients and message. Raises Refused if a recipient is not allowed."""
         to = resolved(letter.to, self._settings, self._host)
-        return to, compose(name, self._message(letter), to, self._settings, self._host)
+        return to, compose(name, self._message(letter, now), to, self._settings, self._host)
 
-    def _message(self, letter: Letter) -> Message:
+    def _message(self, letter: Letter, now: float) -> Message:
         if isinstance(letter, Message):
             return letter
         has_output = letter.event in ("END", "FAIL", "TIME_LIMIT") and letter.started_at is not None
-        count = self._settings.tail if has_output and not letter.is_summary else 0
+        is_read = has_output and not letter.is_summary and self._late.get(letter.uid, 0.0) <= now
+        count = self._settings.tail if is_read else 0
         output = tail(
             letter.output, count, uid=letter.uid, gid=letter.gid, unless_changed_after=letter.ended_at
         )
+        if output.is_late:  # the mails of others would wait for each further one
+            self._late[letter.uid] = now + _LATE
         from fgsched.mail import jobtext
         from fgsched.reports.mail import notice_mail  # needs Jinja, of several MiB
 

@@ -26,6 +26,9 @@ class Tail(NamedTuple):
 
     lines: Sequence[str] = ()  # empty: the user may not read it, or it is empty
     is_changed: bool = False  # the file was changed too late, and `lines` are left out
+    is_late: bool = (
+        False  # reading took too long: a file system does not answer, or the user stopped the reader
+    )
 
 
 def last_lines(
@@ -55,6 +58,8 @@ def tail(
         return Tail()
     with suppress(OSError, subprocess.SubprocessError, ValueError):
         found = _read(["sh", "-c", _READ, "sh", path, str(_BYTES)], rights)
+        if found is None:
+            return Tail(is_late=True)
         data, _, changed_at = found.rstrip(b"\n").rpartition(b"\n")
         if unless_changed_after is not None and float(changed_at) > unless_changed_after:
             return Tail(is_changed=True)
@@ -80,8 +85,8 @@ def _rights(uid: int, gid: int | None) -> dict[str, Any] | None:
     return {"preexec_fn": partial(become, uid, group, groups)}
 
 
-def _read(command: Sequence[str], rights: dict[str, Any]) -> bytes:
-    """Return the output of a command; b"" if it takes too long. Raises OSError or TimeoutExpired."""
+def _read(command: Sequence[str], rights: dict[str, Any]) -> bytes | None:
+    """Return the output of a command; None if it takes too long. Raises OSError."""
     null, pipe = subprocess.DEVNULL, subprocess.PIPE
     process: subprocess.Popen[bytes] = subprocess.Popen(
         command, stdin=null, stdout=pipe, stderr=null, cwd="/", env=_ENVIRON, **rights
@@ -97,5 +102,6 @@ def _read(command: Sequence[str], rights: dict[str, Any]) -> bytes:
                 return found
             found += data
     process.kill()
-    process.wait(_END)  # raises TimeoutExpired if it hangs in the kernel, and is left behind
-    return b""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_END)  # it hangs in the kernel, and is left behind
+    return None

@@ -168,6 +168,28 @@ def pinned(path: str | Path, *, make: bool = False, mode: int | None = None) -> 
             raise
 
 
+def read_own(path: str | Path, most: int) -> bytes:
+    """Return a file of this user, at most `most` bytes; b"" if there is none.
+
+    A pipe, which never answers, a device, which never ends, and a file of another user are not read: root may
+    have the variables of another user's login, such as HOME.
+
+    Raises:
+        OSError: it cannot be read.
+        PermissionError: it is no regular file of this user, or another user made a link on the way.
+    """
+    try:
+        with pinned(path) as there:
+            descriptor = os.open(there, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            raise PermissionError(EACCES, "it is no regular file of yours", str(path))
+        return file.read(most)
+
+
 def replace_file(
     path: str | Path,
     data: bytes,
