@@ -127,7 +127,7 @@ def test_what_was_lent_is_given_back_within_a_tenth_of_a_second(take_turns):
     rows, _ = take_turns(12, "5000,fair,1,171", owner)
     assert min(row[0] for row in rows[40:49]) >= 0.95, "while its neighbour is not there"
     shared = [row[0] for row in rows[51:89]]
-    # A row of 0.1 s has two turns of each, cut at its ends: ten seeds have at most 0.626 in one row, and 0.561
+    # A row of 0.1 s has two turns of each, cut at its ends: ten seeds have at most 0.626 in one row, 0.561
     # in two.
     assert max(map(mean, pairwise(shared))) <= 0.58
     assert min(row[0] for row in rows[92:]) >= 0.9, "the neighbour is gone"
