@@ -210,15 +210,17 @@ def _modules(program: str) -> set[str]:
 
 # Dictionaries that a module makes itself: options of a command, settings by name, the environment.
 OWN = {
-    *("options", "given", "values", "settings", "before", "environ", "os.environ", "environment"),
+    *("options", "values", "settings", "before", "environ", "os.environ", "environment"),
     *("_gpu_words(words)", "gpu_words"),
 }
 OWN_OF = {
-    "submission/prepare.py": {"found"},
+    "submission/prepare.py": {"fields"},
     "cli/completing.py": {"context.params"},
-    "cli/enforcement.py": {"found", "said[0]"},
+    "cli/changes.py": {"texts"},
+    "cli/enforcement.py": {"outcome", "outcomes[0]"},
     "cli/fgwait.py": {"job"},
     "cli/logs.py": {"match"},
+    "cli/reservation.py": {"values"},
     "controller/handlers/events.py": {"values"},  # of a decision on a GPU, as the log has them
     "controller/handlers/explain.py": {"guesses"},
 }

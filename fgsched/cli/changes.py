@@ -105,26 +105,26 @@ def words_by_key(words: Sequence[str]) -> dict[str, str]:
 
     Case, '-' and '_' in a key are ignored.
     """
-    found: dict[str, str] = {}
+    words_by_kind: dict[str, str] = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
             raise no_pair(word)
         plain = key.lower().replace("-", "").replace("_", "")
         plain = _SAME.get(plain, plain)
-        if plain in found:
+        if plain in words_by_kind:
             raise BadUsage(f"{shown(key)} is given twice")
-        found[plain] = text
-    return found
+        words_by_kind[plain] = text
+    return words_by_kind
 
 
-def read_changes(given: Mapping[str, str], site: SubmitContext) -> JobChanges:
+def read_changes(texts: Mapping[str, str], site: SubmitContext) -> JobChanges:
     """Return the changes that KEY=VALUE words ask for. Raises BadUsage for the first invalid word."""
-    if not given:
+    if not texts:
         raise BadUsage("there is nothing to change", f"What can be: {' '.join(KEYS)}")
     changes: dict[str, Any] = {}
     needs: dict[str, Any] = {}
-    for key, text in given.items():
+    for key, text in texts.items():
         if key in _PLAIN:
             field, read = _PLAIN[key]
             changes[field] = _value(key, text, read)
@@ -150,11 +150,11 @@ def _amount(key: str, text: str, site: SubmitContext) -> dict[str, Any]:
     """Return the fields of the demand that a GPU amount sets, parsed as by fgsub."""
     option, fields = _AMOUNTS[key]
     value = _value(key, text, BY_NAME[option].parse)
-    asked = demand(Settings({BY_NAME[option].slot: Setting(BY_NAME[option], text, value, key)}), site)
-    amount = {field: getattr(asked, field) for field in fields}
-    if key == "gpus" and (asked.gpu_type or not asked.gpus):
-        amount["gpu_type"] = asked.gpu_type
-    if key == "gpus" and not asked.gpus:
+    demanded = demand(Settings({BY_NAME[option].slot: Setting(BY_NAME[option], text, value, key)}), site)
+    amount = {field: getattr(demanded, field) for field in fields}
+    if key == "gpus" and (demanded.gpu_type or not demanded.gpus):
+        amount["gpu_type"] = demanded.gpu_type
+    if key == "gpus" and not demanded.gpus:
         amount |= {"memory": 0, "memory_part": 0}
     return amount
 
@@ -188,19 +188,19 @@ def partition_call(verb: str, words: Sequence[str]) -> Call[PartitionName]:
     return kind(name=names[0], values=values)
 
 
-def update_node(client: Client, given: Mapping[str, str]) -> None:
+def update_node(client: Client, texts: Mapping[str, str]) -> None:
     """Start no new jobs on this host, or start them again: GPUs are drained, partitions are down.
 
     Raises BadUsage for another host, or a change that one host cannot have.
     """
-    name = given.get("nodename") or given.get("node", "")
+    name = texts.get("nodename") or texts.get("node", "")
     if name.upper() != "ALL" and name.partition(".")[0] != host_name():
         raise BadUsage(f"there is no node {shown(name)}", f"This host is {host_name()}.")
-    if unknown := sorted(given.keys() - _KEYS):
+    if unknown := sorted(texts.keys() - _KEYS):
         raise BadUsage(f"{shown(unknown[0])} of a node cannot be changed", "Keys: state reason.")
-    state = given.get("state", "").lower()
+    state = texts.get("state", "").lower()
     if state in _OUT:
-        _take_out(client, given.get("reason", ""))
+        _take_out(client, texts.get("reason", ""))
     elif state in _IN:
         _take_back(client)
     else:

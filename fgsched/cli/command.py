@@ -113,13 +113,13 @@ def _canonical(command: click.Command, ctx: click.Context, args: list[str]) -> l
 
     Raises: click.NoSuchOption.
     """
-    known = _known(command, asks_for_help="--help" in args)
+    option_names = _known(command, asks_for_help="--help" in args)
     operands = list[str]()
     try:
         words = [
             f"--{name}" if text is None else f"--{name}={text}"
             for name, text in taken(
-                known, args, operands, permute=ctx.allow_interspersed_args, is_value=is_value
+                option_names, args, operands, permute=ctx.allow_interspersed_args, is_value=is_value
             )
         ]
     except UnreadableWord as error:
@@ -260,10 +260,10 @@ class Listed(Command):
                 values, operands = self.row.read(args)
                 ctx.params = {"options": values} | self._operands(operands)
                 return []
-        rest = super().parse_args(ctx, args)
+        operand_words = super().parse_args(ctx, args)
         operands = ctx.params.pop(OPERANDS, ())
         ctx.params = {"options": self.row.record(**ctx.params)} | self._operands(operands)
-        return rest
+        return operand_words
 
     def _operands(self, operands: Sequence[str]) -> dict[str, Any]:
         """Return the parameter of the operands, if there is one. Raises Unread for extra words."""

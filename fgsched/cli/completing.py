@@ -20,8 +20,8 @@ Values = Callable[[], Iterable[Value]]
 
 def offer_values(command: click.Command) -> None:
     """Let the parameters of a command and of its subcommands complete the values that we know."""
-    for each in getattr(command, "commands", {}).values():
-        offer_values(each)
+    for subcommand in getattr(command, "commands", {}).values():
+        offer_values(subcommand)
     for param in command.params:
         values = _values_of(command.name or "", param)
         if values is not None:

@@ -110,8 +110,8 @@ def program(name: str) -> str:
 
 def command_line(entry: CronEntry, environ: Mapping[str, str]) -> str:
     """Return the command line for a shell, with the variables that select the controller."""
-    kept = [f"{name}={shlex.quote(environ[name])}" for name in _KEPT if environ.get(name)]
-    return " ".join([*kept, shlex.quote(program(entry.words[0])), *entry.words[1:]])
+    variables = [f"{name}={shlex.quote(environ[name])}" for name in _KEPT if environ.get(name)]
+    return " ".join([*variables, shlex.quote(program(entry.words[0])), *entry.words[1:]])
 
 
 # -- a crontab -----------------------------------------------------------------------------------------

@@ -103,8 +103,8 @@ def _ask(places: Paths) -> _Seen:
             return _Seen(None, "", frozenset(), error.cause, error.remedy)
         jobs = client.call(protocol.ListQueue(fields=("id",))).jobs
         queue, open_jobs = client.call(protocol.CheckQueue()).queue, frozenset(job.id for job in jobs)
-        found = tuple(gpu.gpu for gpu in client.call(protocol.ListGpus()).gpus)
-        return _Seen(about, queue, open_jobs, gpus=found)
+        host_gpus = tuple(gpu.gpu for gpu in client.call(protocol.ListGpus()).gpus)
+        return _Seen(about, queue, open_jobs, gpus=host_gpus)
 
 
 # -- installation -----------------------------------------------------------------------------------
@@ -163,8 +163,8 @@ def _settings(places: Paths) -> Iterator[CheckResult]:
     except FgschedError as error:
         yield CheckResult("settings", FAIL, error.cause, error.remedy)
         return
-    there = "" if places.config_file.exists() else " does not exist: the defaults apply"
-    yield CheckResult("settings", OK, f"{places.config_file}{there}")
+    note = "" if places.config_file.exists() else " does not exist: the defaults apply"
+    yield CheckResult("settings", OK, f"{places.config_file}{note}")
     yield _host_size(config)
 
 
@@ -277,14 +277,14 @@ def _space(places: Paths, seen: _Seen) -> CheckResult:
     """Check the space for the queue: on a full disk nothing is submitted, and no controller starts."""
     place = next(path for path in (places.state, *places.state.parents) if path.exists())
     space = os.statvfs(place)
-    left = space.f_bavail * space.f_frsize
-    text = f"{left >> 20}M are left for {places.state}"
+    free = space.f_bavail * space.f_frsize
+    text = f"{free >> 20}M are left for {places.state}"
     if space.f_files and not space.f_favail:
-        left, text = 0, f"no new file can be made in {places.state}: its disk has no inode left"
-    if left >= _SPACE:
+        free, text = 0, f"no new file can be made in {places.state}: its disk has no inode left"
+    if free >= _SPACE:
         return CheckResult("disk", OK, text)
     remedy = "Free some: on a full disk nothing is submitted, and a stopped controller does not start."
-    return CheckResult("disk", FAIL if left < _NO_SPACE else WARN, text, remedy)
+    return CheckResult("disk", FAIL if free < _NO_SPACE else WARN, text, remedy)
 
 
 def _sqlite(places: Paths, seen: _Seen) -> CheckResult:
@@ -418,29 +418,29 @@ def _oversubscribed(places: Paths, seen: _Seen) -> CheckResult:
     factors = {"every GPU": config.oversubscribe} | {
         f"GPU {index}": factor for index, factor in sorted(config.oversubscribed_gpus.items())
     }
-    found = [f"{name} by {format_share(factor)}" for name, factor in factors.items() if factor > WHOLE]
-    if not found:
+    factors_text = [f"{name} by {format_share(factor)}" for name, factor in factors.items() if factor > WHOLE]
+    if not factors_text:
         return CheckResult("capacity", OK, "jobs hold at most what a GPU has")
-    text = f"{', '.join(found)}: the GPU memory of jobs is not guaranteed"
+    text = f"{', '.join(factors_text)}: the GPU memory of jobs is not guaranteed"
     return CheckResult("capacity", WARN, text, "Without oversubscribe in the settings it is.")
 
 
 def _unusable(places: Paths, seen: _Seen) -> CheckResult:
     """Warn of GPUs that take no jobs because of a fault."""
-    found = [gpu for gpu in seen.gpus if gpu.state in (GpuState.SUSPECT, GpuState.DOWN)]
-    if not found:
+    unusable = [gpu for gpu in seen.gpus if gpu.state in (GpuState.SUSPECT, GpuState.DOWN)]
+    if not unusable:
         return CheckResult("GPU states", OK, "no GPU is suspect or down")
     text = "; ".join(
-        f"GPU {gpu.index} is {gpu.state.value}: {gpu.note or 'no reason is known'}" for gpu in found
+        f"GPU {gpu.index} is {gpu.state.value}: {gpu.note or 'no reason is known'}" for gpu in unusable
     )
-    resume = f"fgctl resume gpu={','.join(str(gpu.index) for gpu in found)}"
+    resume = f"fgctl resume gpu={','.join(str(gpu.index) for gpu in unusable)}"
     return CheckResult("GPU states", WARN, text, f"They take no jobs. When the cause has ended: {resume}")
 
 
 def _mig(places: Paths, seen: _Seen) -> CheckResult:
     """Report MIG instances, and how an administrator makes them."""
-    found = seen.gpus if seen.about else gpus.discover(_config(places), os.environ).gpus
-    is_well, text, remedy = check_mig(found)
+    host_gpus = seen.gpus if seen.about else gpus.discover(_config(places), os.environ).gpus
+    is_well, text, remedy = check_mig(host_gpus)
     return CheckResult("MIG", OK if is_well else WARN, text, remedy)
 
 
@@ -473,10 +473,10 @@ def _leftovers(places: Paths, seen: _Seen) -> CheckResult:
     }
     if leftovers and not seen.about:
         return CheckResult("claims", OK, f"jobs that run or ended without a controller: {len(leftovers)}")
-    left = sorted(leftovers - seen.open_jobs)
-    if left:
+    remaining = sorted(leftovers - seen.open_jobs)
+    if remaining:
         return CheckResult(
-            "claims", WARN, f"left over: {left}", "The next start of the controller removes them."
+            "claims", WARN, f"left over: {remaining}", "The next start of the controller removes them."
         )
     return CheckResult("claims", OK, "no claim is left over")
 
@@ -494,19 +494,19 @@ def _internal(places: Paths, seen: _Seen) -> CheckResult:
 def _earlier(places: Paths, seen: _Seen) -> CheckResult:
     """Find running jobs of an earlier queue."""
     if seen.about:
-        found = [(earlier_job.job, earlier_job.pid) for earlier_job in seen.about.earlier_jobs]
+        earlier_jobs = [(earlier_job.job, earlier_job.pid) for earlier_job in seen.about.earlier_jobs]
     elif not os.access(places.run, os.R_OK | os.X_OK):
-        found = []
+        earlier_jobs = []
     else:
-        known = files.read_marker(places.queue)
-        own = places.run / known.queue if known else places.run
+        queue_marker = files.read_marker(places.queue)
+        own_run = places.run / queue_marker.queue if queue_marker else places.run
         jobs = [
-            job for place in generations.others(places.run, own) for job in generations.living_jobs(place)
+            job for place in generations.others(places.run, own_run) for job in generations.living_jobs(place)
         ]
-        found = [(job.job, job.processes[0].pid) for job in jobs]
-    if not found:
+        earlier_jobs = [(job.job, job.processes[0].pid) for job in jobs]
+    if not earlier_jobs:
         return CheckResult("earlier", OK, "no job of an earlier queue runs")
-    listed = ", ".join(f"job {job} (pid {pid})" for job, pid in found)
+    listed = ", ".join(f"job {job} (pid {pid})" for job, pid in earlier_jobs)
     return CheckResult(
         "earlier",
         WARN,
@@ -529,17 +529,17 @@ def recovered(places: Paths) -> str:
         accounts = guard.recover(places.accounts, ending)
         if not why:
             return f"{places.queue} is whole, and has all its commits: nothing was changed.\n{accounts}"
-        known = files.read_marker(places.queue)
-        own = places.run / known.queue if known else places.run
-        there = places.run.is_dir()
-        found = recover(
+        queue_marker = files.read_marker(places.queue)
+        own_run = places.run / queue_marker.queue if queue_marker else places.run
+        is_present = places.run.is_dir()
+        report = recover(
             places.queue,
-            started=generations.last_attempts(own) if there else {},
-            beyond=generations.highest_id(places.run, places.run / "none") if there else 0,
+            started=generations.last_attempts(own_run) if is_present else {},
+            beyond=generations.highest_id(places.run, places.run / "none") if is_present else 0,
             ending=ending,
             now=now,
         )
-    return f"{why}\n\n" + "".join(f"{line}\n" for line in _told(places, found)) + accounts
+    return f"{why}\n\n" + "".join(f"{line}\n" for line in _told(places, report)) + accounts
 
 
 def _why(places: Paths) -> str:
@@ -552,44 +552,45 @@ def _why(places: Paths) -> str:
     return "" if answer == "ok" else f"{places.queue} is damaged: {answer}"
 
 
-def _told(places: Paths, found: Recovered) -> list[str]:
-    saved = ", ".join(f"{count} {table}" for table, count in sorted(found.rows.items())) or "none"
-    lines = [f"Recovered into a new queue, {found.name}. Rows that were saved: {saved}."]
-    if found.refused:
-        bad = ", ".join(f"{count} {table}" for table, count in sorted(found.refused.items()))
+def _told(places: Paths, report: Recovered) -> list[str]:
+    saved = ", ".join(f"{count} {table}" for table, count in sorted(report.rows.items())) or "none"
+    lines = [f"Recovered into a new queue, {report.name}. Rows that were saved: {saved}."]
+    if report.refused:
+        bad = ", ".join(f"{count} {table}" for table, count in sorted(report.refused.items()))
         lines.append(f"Rows that were read and make no sense: {bad}.")
-    if found.given_up:
-        lines.append(f"Tables of which a part could not be looked at: {', '.join(found.given_up)}.")
-    if found.doubtful:
-        pages = _ranges(map(str, found.doubtful), len(found.doubtful))
+    if report.given_up:
+        lines.append(f"Tables of which a part could not be looked at: {', '.join(report.given_up)}.")
+    if report.doubtful:
+        pages = _ranges(map(str, report.doubtful), len(report.doubtful))
         lines.append(
             f"The write-ahead log was damaged where it has page {pages}: rows there may differ in a few bits."
         )
-    if found.commits is None:
+    if report.commits is None:
         lines.append("How many commits are missing is not known.")
     else:
-        lines.append(f"Commits that are missing: {found.commits}.")
-    if found.lost:
-        ranges = (f"{low}-{high}" if high > low else str(low) for low, high in found.lost)
+        lines.append(f"Commits that are missing: {report.commits}.")
+    if report.lost:
+        ranges = (f"{low}-{high}" if high > low else str(low) for low, high in report.lost)
         lines.append(
-            f"Ids without a job: {_ranges(ranges, len(found.lost))}. The next job gets {found.last_job + 1}."
+            f"Ids without a job: {_ranges(ranges, len(report.lost))}. The next job gets"
+            f" {report.last_job + 1}."
         )
-    if found.held:
+    if report.held:
         lines.append(
             f"Jobs that waited are held, since they may have run in commits that are missing:"
-            f" {_ranges(map(str, found.held), len(found.held))}."
+            f" {_ranges(map(str, report.held), len(report.held))}."
             " fgctl show job tells more; fgctl release lets one start."
         )
-    if found.under_way:
-        ran = _ranges(map(str, found.under_way), len(found.under_way))
+    if report.under_way:
+        ran = _ranges(map(str, report.under_way), len(report.under_way))
         lines.append(
             f"Running jobs have ended, status unknown: {ran}."
             " Their processes continue; their GPUs are allocated again after these processes have ended."
         )
-    if found.without_script:
-        gone = _ranges(map(str, found.without_script), len(found.without_script))
-        lines.append(f"Jobs that waited and whose scripts are lost are cancelled: {gone}.")
-    lines.append(f"The damaged files are kept as {found.kept.parent}/queue.*.{found.kept.suffix[1:]}.")
+    if report.without_script:
+        without_script = _ranges(map(str, report.without_script), len(report.without_script))
+        lines.append(f"Jobs that waited and whose scripts are lost are cancelled: {without_script}.")
+    lines.append(f"The damaged files are kept as {report.kept.parent}/queue.*.{report.kept.suffix[1:]}.")
     return lines
 
 
@@ -610,8 +611,12 @@ def check_mig(gpus: Sequence[Gpu]) -> tuple[bool, str, str]:
     layouts = _layouts(gpu for gpu in gpus if gpu.mig)
     capable = [gpu for gpu in gpus if gpu.mig is None and _CAPABLE.search(gpu.model)]
     can = f"GPU {', '.join(str(gpu.index) for gpu in capable)} can have MIG instances" if capable else ""
-    found = "; ".join([*layouts, *([can] if can else [])])
-    return True, found or "no GPU has MIG instances", commands(capable[0], is_on=False) if capable else ""
+    description = "; ".join([*layouts, *([can] if can else [])])
+    return (
+        True,
+        description or "no GPU has MIG instances",
+        commands(capable[0], is_on=False) if capable else "",
+    )
 
 
 def _layouts(instances: Iterable[Gpu]) -> list[str]:

@@ -126,15 +126,17 @@ class _Trials:
 
     def tried(self, tier: Tier) -> Iterator[EnforcementResult]:
         """Test all calls, views and processes in one job."""
-        job, said = self._run(tier, selftest.command("all", self.limit))
-        if not said:
+        job, outcomes = self._run(tier, selftest.command("all", self.limit))
+        if not outcomes:
             why = job.detail or f"the job ended {job.state.value} ({job.reason.value}) and said nothing"
             yield EnforcementResult(tier.value, "all", FAILS, why)
-        for found in said:
-            if "error" in found:
-                yield EnforcementResult(tier.value, "all", FAILS, found["error"])
+        for outcome in outcomes:
+            if "error" in outcome:
+                yield EnforcementResult(tier.value, "all", FAILS, outcome["error"])
             else:
-                yield EnforcementResult(tier.value, found["check"], _VERDICTS[found["holds"]], found["why"])
+                yield EnforcementResult(
+                    tier.value, outcome["check"], _VERDICTS[outcome["holds"]], outcome["why"]
+                )
 
     def served(self) -> EnforcementResult:
         """Test that a job on a part of a GPU is a client of its user's MPS daemon, if a GPU has MPS."""
@@ -151,8 +153,8 @@ class _Trials:
         """Test that the watchdog detects a process without the hook and acts on it."""
         row, kills = (Tier.WATCHDOG.value, _UNHOOKED), about.watchdog == "kill"
         seconds = int(about.interval * 5) + 30 if kills else int(about.interval * 2) + 3
-        job, said = self._run(Tier.SHIM, ["env", "-u", "LD_PRELOAD", *selftest.command("hold", seconds)])
-        if said and said[0].get("hooked"):
+        job, outcomes = self._run(Tier.SHIM, ["env", "-u", "LD_PRELOAD", *selftest.command("hold", seconds)])
+        if outcomes and outcomes[0].get("hooked"):
             return EnforcementResult(
                 *row, HOLDS, "the hook stays without LD_PRELOAD: there was nothing to see"
             )
@@ -191,11 +193,11 @@ class _Trials:
 
 def _said(output: Path) -> list[dict[str, Any]]:
     """Return the JSON lines of the output; other lines are ignored."""
-    found = []
+    problems = []
     for line in output.read_text(errors="replace").splitlines() if output.exists() else []:
         if line.startswith("{"):
             try:
-                found.append(read_json(line))
+                problems.append(read_json(line))
             except ValueError:
                 continue
-    return found
+    return problems

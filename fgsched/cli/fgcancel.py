@@ -88,10 +88,10 @@ def _without_steps(words: Iterable[str]) -> tuple[list[str], dict[str, set[str]]
     return [word for word in listed if word not in steps], split(steps)[1]
 
 
-def _told(one: UnsignalledStep) -> int:
+def _told(step: UnsignalledStep) -> int:
     """Report a step that was not signalled; return the exit status."""
-    warn("fgcancel", f"Kill job error on job step id {one.name}: {one.why}")
-    return one.code
+    warn("fgcancel", f"Kill job error on job step id {step.name}: {step.why}")
+    return step.code
 
 
 def _has_filters(options: CancelOptions) -> bool:
@@ -143,8 +143,8 @@ def _chosen(client: Client, only: Sequence[Name] | None, options: CancelOptions)
     if not jobs and is_filtered and options.verbose:
         click.echo(f"{said_by('fgcancel')}: no active jobs match", err=True)
     here = {job.id for job in jobs} | {job.array for job in jobs}
-    rest = [] if is_filtered or only is None else [one for one in only if not _is_among(one, here)]
-    return [*rest, *(_within(job, only) for job in jobs if _agreed(job, options))]
+    absent = [] if is_filtered or only is None else [name for name in only if not _is_among(name, here)]
+    return [*absent, *(_within(job, only) for job in jobs if _agreed(job, options))]
 
 
 def _is_among(name: Name, here: Set[int | None]) -> bool:
@@ -207,35 +207,43 @@ def _act(
             yield from () if is_cancelled else answer.jobs
 
 
-def _report(one: Outcome, number: int | None, options: CancelOptions) -> int:
+def _report(outcome: Outcome, number: int | None, options: CancelOptions) -> int:
     """Print the outcome of one job if necessary; return its exit status."""
     what = "Kill job error" if number in (None, _TERM, _KILL) else "Signal job error"
-    if one.error is not None and one.error.exit == Exit.NO_SUCH_JOB and said_by("fgcancel") == "scancel":
+    if (
+        outcome.error is not None
+        and outcome.error.exit == Exit.NO_SUCH_JOB
+        and said_by("fgcancel") == "scancel"
+    ):
         return Exit.DONE  # of a job that ended long ago scancel says nothing
-    if error := one.error:
+    if error := outcome.error:
         cause = error.cause.partition(":")[0] if error.exit == Exit.NO_SUCH_JOB else error.cause
-        warn("fgcancel", f"{what} on job id {one.id}: {cause}")
+        warn("fgcancel", f"{what} on job id {outcome.id}: {cause}")
         return error.exit
-    if one.outcome == "over":
-        said = f"job {one.id} already {one.state}"
+    if outcome.outcome == "over":
+        message = f"job {outcome.id} already {outcome.state}"
         if options.strict:
-            warn("fgcancel", said)
+            warn("fgcancel", message)
         elif options.verbose:
-            click.echo(f"{said_by('fgcancel')}: {said}", err=True)
+            click.echo(f"{said_by('fgcancel')}: {message}", err=True)
         return Exit.NO_SUCH_JOB if options.strict else Exit.DONE
     if options.verbose:
-        click.echo(_done(one, number), err=True)
+        click.echo(_done(outcome, number), err=True)
     return Exit.DONE
 
 
-def _done(one: Outcome, number: int | None) -> str:
+def _done(outcome: Outcome, number: int | None) -> str:
     """Return what was done, in the words of Slurm if the command was called by its name."""
-    name, signalled = said_by("fgcancel"), number and one.outcome != "cancelled"
+    name, signalled = said_by("fgcancel"), number and outcome.outcome != "cancelled"
     if name == "scancel":
         return (
-            f"scancel: Signal {number} to job {one.id}" if signalled else f"scancel: Terminating job {one.id}"
+            f"scancel: Signal {number} to job {outcome.id}"
+            if signalled
+            else f"scancel: Terminating job {outcome.id}"
         )
-    return f"{name}: job {one.id} {f'signal {signal_name(number or 0)} sent' if signalled else 'cancelled'}"
+    return (
+        f"{name}: job {outcome.id} {f'signal {signal_name(number or 0)} sent' if signalled else 'cancelled'}"
+    )
 
 
 def main() -> None:

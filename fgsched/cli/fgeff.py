@@ -34,8 +34,8 @@ def fgeff(options: EfficiencyOptions, operands: Sequence[str]) -> int:
         write(effsheet.document(runs if operands else sorted(runs, key=efficiency.place_of)))
     else:
         sheet = effsheet.Sheet(host_name(), options.as_ascii)
-        made = sheet.jobs if operands else sheet.compared if options.name else sheet.summary
-        write(made(runs, options.last))
+        page = sheet.jobs if operands else sheet.compared if options.name else sheet.summary
+        write(page(runs, options.last))
         if not runs and not operands:
             click.echo("fgeff: note: no such job has started in this period", err=True)
     if missing:
@@ -48,8 +48,8 @@ def fgeff(options: EfficiencyOptions, operands: Sequence[str]) -> int:
 
 
 def _refuse_contradictions(options: EfficiencyOptions, operands: Sequence[str]) -> None:
-    given = {"name": options.name, "user": options.user, "starttime": options.starttime}
-    chosen = [name for name, value in given.items() if value]
+    filters = {"name": options.name, "user": options.user, "starttime": options.starttime}
+    chosen = [name for name, value in filters.items() if value]
     if operands and chosen:
         raise BadUsage(
             f"job ids and --{chosen[0]} each choose the jobs; give one of them",

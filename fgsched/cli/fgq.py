@@ -67,17 +67,17 @@ def _why(options: QueueOptions, operands: Sequence[str]) -> int:
 
 def _show(client: Client, wanted: Query, options: QueueOptions) -> int:
     call = wanted.call
-    found = client.call(call).jobs
-    if not found and said_by("fgq") == "fgq":  # to squeue no job has such a name
+    queue_jobs = client.call(call).jobs
+    if not queue_jobs and said_by("fgq") == "fgq":  # to squeue no job has such a name
         _refuse_unknown(client, call.where)
     if wanted.starts:
         from fgsched.cli.prospects import add_starts
 
-        add_starts(client, found)
+        add_starts(client, queue_jobs)
         if options.start:  # --json has the expected start under this name
-            for job in found:
+            for job in queue_jobs:
                 job.started_at = job.starts_at
-    jobs = ordered(found, wanted.keys)
+    jobs = ordered(queue_jobs, wanted.keys)
     rows = expanded(jobs) if options.expand else jobs
     if options.as_json:
         from fgsched.views import documents
@@ -126,18 +126,18 @@ def _account_for(
     client: Client, named: Sequence[choices.Name], jobs: Sequence[protocol.JobInfo], *, is_recent: bool
 ) -> int:
     """Report named jobs that have ended or do not exist."""
-    gone = absent(named, jobs)
-    if not gone:
+    missing = absent(named, jobs)
+    if not missing:
         return Exit.DONE
     ended: dict[int, JobState] = {}
     unknown: list[choices.Name] = []
-    for at in range(0, len(gone), protocol.PAGE):
-        part = gone[at : at + protocol.PAGE]
+    for at in range(0, len(missing), protocol.PAGE):
+        part = missing[at : at + protocol.PAGE]
         page = client.call(protocol.ListHistory(fields=["id", "state"], ids=part))
         unknown += page.missing
         ended |= {job.id: job.state for job in page.jobs if job.state.is_final}
     if ended and not is_recent:
-        which = choices.spelled(name for name in gone if name not in unknown)
+        which = choices.spelled(name for name in missing if name not in unknown)
         how = next(iter(ended.values())).value if len(ended) == 1 else "over"
         click.echo(f"{said_by('fgq')}: {which}: {how}; see fgacct -j {which}", err=True)
     if not unknown:

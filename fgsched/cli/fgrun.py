@@ -80,11 +80,11 @@ class JupyterServer:
         """The variables of the job that Jupyter reads."""
         return {"JUPYTER_TOKEN": self.token}
 
-    def look(self, port: int, asked: Callable[[], JobInfo]) -> bool:
-        """Print the address if the server answers at a port; return whether it did. `asked` gets the job."""
+    def look(self, port: int, show_job: Callable[[], JobInfo]) -> bool:
+        """Print the address if the server answers at a port, and return whether it did."""
         if not (_is_own(port) and _answers(port)):
             return False
-        job, host = asked(), os.uname().nodename
+        job, host = show_job(), os.uname().nodename
         self._say(f"Jupyter answers; {_limit(job)}")
         self._say(f"open http://{LOOPBACK}:{port}/{self._page}?token={self.token}")
         self._say(f"from another computer, first: ssh -N -L {port}:{LOOPBACK}:{port} {job.user}@{host}")

@@ -154,7 +154,7 @@ def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, 
         lines["queue"] = about.queue_note
     if about.accounts_note and not verbose:
         lines["accounts"] = about.accounts_note
-    return "".join(f"{name:<12}{said}\n" for name, said in lines.items())
+    return "".join(f"{name:<12}{value}\n" for name, value in lines.items())
 
 
 def _described_files(about: protocol.About) -> str:
@@ -164,7 +164,7 @@ def _described_files(about: protocol.About) -> str:
         name: f"{size / (1 << 20):.1f} MiB" + (f" ({notes[name]})" if notes[name] else "")
         for name, size in sizes.items()
     }
-    return "".join(f"{name:<12}{said}\n" for name, said in lines.items())
+    return "".join(f"{name:<12}{value}\n" for name, value in lines.items())
 
 
 @fgsched.command("logs")
@@ -308,9 +308,9 @@ def _idle(dry_run: bool, quiet: bool) -> None:
 
     from fgsched.cli.policy import idle
 
-    found = idle(is_dry=dry_run, now=time.time())
+    table_text = idle(is_dry=dry_run, now=time.time())
     if not quiet:
-        write(found)
+        write(table_text)
 
 
 @_policy.command("strangers")
@@ -321,9 +321,9 @@ def _strangers(dry_run: bool, quiet: bool) -> None:
 
     from fgsched.cli.policy import strangers
 
-    found = strangers(is_dry=dry_run, now=time.time())
+    table_text = strangers(is_dry=dry_run, now=time.time())
     if not quiet:
-        write(found)
+        write(table_text)
 
 
 @fgsched.command("init")

@@ -228,8 +228,8 @@ class FgsubCommand(Command, OptionsCommand):
     def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
         if code == Refused.exit_code:
             cause = f"Batch job submission failed: {cause}"
-        asked = os.environ.get("FG_EXIT_ERROR", "")
-        super().fail(cause, remedy, int(asked) if asked in _STATUSES else code)
+        status = os.environ.get("FG_EXIT_ERROR", "")
+        super().fail(cause, remedy, int(status) if status in _STATUSES else code)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Leave the line to the controller, unless it may ask for help or a shell asks for completions."""
@@ -309,9 +309,9 @@ def _read_here(client: Client, key: SubmissionKey, line: Sequence[str], process:
     return _finish(client, ids, flags, jobs[0].submission.request.name if hint else "")
 
 
-def _submit(client: Client, key: SubmissionKey, found: LineRead) -> range:
+def _submit(client: Client, key: SubmissionKey, line_read: LineRead) -> range:
     """Submit what was read, and return the ids of the jobs."""
-    answer = key.submit(client, protocol.Submit(**structs.asdict(found), key=new_key(time.time())))
+    answer = key.submit(client, protocol.Submit(**structs.asdict(line_read), key=new_key(time.time())))
     click.echo(warnings((), said_by("fgsub"), answer.warnings), err=True, nl=False)
     return range(answer.first, answer.first + answer.count)
 
@@ -339,12 +339,12 @@ def _placed(jobs: Sequence[Prepared]) -> Iterator[None]:
         raise
 
 
-def _test(client: Client, found: LineRead) -> int:
+def _test(client: Client, line_read: LineRead) -> int:
     """Print on standard error, as sbatch does, when and where each job would start."""
     from fgsched.cli.prospects import tested
 
     name = said_by("fgsub")
-    answer = client.call(Test(**structs.asdict(found), key=new_key(time.time())), patience=60)
+    answer = client.call(Test(**structs.asdict(line_read), key=new_key(time.time())), patience=60)
     for job in answer.jobs:
         first, *others = tested(job)
         click.echo("\n".join([f"{name}: {first}", *others]), err=True)

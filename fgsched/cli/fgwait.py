@@ -51,15 +51,15 @@ def wait_for(
     until = None if patience is None else time.monotonic() + patience
     gone_at: float | None = None
     while True:
-        left = None if until is None else max(0.0, until - time.monotonic())
+        remaining = None if until is None else max(0.0, until - time.monotonic())
         try:
-            return _ask(client, ids, any_will_do, left)
+            return _ask(client, ids, any_will_do, remaining)
         except TimedOut:
             raise
         except Unreachable:
             now = time.monotonic()
             gone_at = gone_at or now
-            if not client.was_there or now - gone_at > _RESTART or (left is not None and not left):
+            if not client.was_there or now - gone_at > _RESTART or (remaining is not None and not remaining):
                 raise
             time.sleep(_BETWEEN)
 

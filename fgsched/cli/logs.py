@@ -61,8 +61,8 @@ def show(places: Paths, *, job: int = 0, lines: int | None = None, follow: bool 
             _journal(wanted, lines, follow=follow)
             return
         with places.log.open(errors="backslashreplace", newline="\n") as file:
-            found = _print(_last(filter(wanted, _older(places.log)), filter(wanted, file), lines))
-            if job and not found and lines != 0 and not follow:
+            last_line = _print(_last(filter(wanted, _older(places.log)), filter(wanted, file), lines))
+            if job and not last_line and lines != 0 and not follow:
                 raise NoSuchJob(f"{places.log} has no line about job {job}", "It may be too old for the log.")
             if follow:
                 _follow(places.log, file, wanted)

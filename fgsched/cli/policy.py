@@ -101,22 +101,24 @@ def _known(reader: LedgerReader, job: RunningJob) -> RunningJob:
     return replace(job, was_busy=usage is not None and usage.active > 0)
 
 
-def _act(client: Client, one: IdleJob, config: "Config") -> None:
+def _act(client: Client, idle_job: IdleJob, config: "Config") -> None:
     """Take the next step: end the job if it is an action, mail the user, and record it, in this order."""
-    if not one.action:
+    if not idle_job.action:
         return
-    if one.action == "requeue":
-        client.call(protocol.Requeue(ids=[one.job.id]))
-    elif one.action == "cancel":
-        client.call(protocol.Cancel(ids=[one.job.id], reason=f"idle GPU: {one.finding}"))
-    _mail(one, config)
-    note = protocol.NoteWarning(job=one.job.id, policy=policies.IDLE, finding=one.finding, action=one.action)
+    if idle_job.action == "requeue":
+        client.call(protocol.Requeue(ids=[idle_job.job.id]))
+    elif idle_job.action == "cancel":
+        client.call(protocol.Cancel(ids=[idle_job.job.id], reason=f"idle GPU: {idle_job.finding}"))
+    _mail(idle_job, config)
+    note = protocol.NoteWarning(
+        job=idle_job.job.id, policy=policies.IDLE, finding=idle_job.finding, action=idle_job.action
+    )
     client.call(note)
 
 
-def _mail(one: IdleJob, config: "Config") -> None:
-    subject, text = policies.message(one, config.idle_rules, host_name())
-    _post(one.job.user, subject, text, config)
+def _mail(idle_job: IdleJob, config: "Config") -> None:
+    subject, text = policies.message(idle_job, config.idle_rules, host_name())
+    _post(idle_job.job.user, subject, text, config)
 
 
 def _post(to: str, subject: str, text: str, config: "Config") -> None:
@@ -129,8 +131,8 @@ def _post(to: str, subject: str, text: str, config: "Config") -> None:
     post_message(Message(at=time.time(), to=(to,), subject=subject, text=text), config.mails)
 
 
-def _table(found: list[IdleJob], now: float) -> str:
-    if not found:
+def _table(idle_jobs: list[IdleJob], now: float) -> str:
+    if not idle_jobs:
         return ""
     rows = [
         [
@@ -142,7 +144,7 @@ def _table(found: list[IdleJob], now: float) -> str:
             idle_job.finding,
             idle_job.action or "none yet",
         ]
-        for idle_job in found
+        for idle_job in idle_jobs
     ]
     head = ["JOBID", "USER", "PARTITION", "TIME", "GPU-HOURS", "FINDING", "ACTION"]
     return text_table(head, rows, header=True)
@@ -169,11 +171,11 @@ def strangers(*, is_dry: bool, now: float) -> str:
         return ""
     with Client(find_places(), may_start=False) as client:
         processes = client.call(protocol.ListGpuProcesses()).processes
-        found = policies.strangers(rules, processes, _reported(now), now)
-        due = [stranger for stranger in found if stranger.action]
+        stranger_list = policies.strangers(rules, processes, _reported(now), now)
+        due = [stranger for stranger in stranger_list if stranger.action]
         if due and not is_dry:
             _report(client, due, config, now)
-    return _stranger_table(found, now)
+    return _stranger_table(stranger_list, now)
 
 
 def _reported(now: float) -> list[Warned]:
@@ -186,11 +188,11 @@ def _report(client: Client, due: list[Stranger], config: "Config", now: float) -
     """Mail the administrator, and the users if the site wants that, and then record it."""
     rules = config.stranger_rules(vendors.of_host().facts.service)
     _post(rules.to, *policies.stranger_report(due, host_name(), now), config)
-    for user, own in groupby(
+    for user, processes_of_user in groupby(
         sorted(due, key=lambda stranger: stranger.user), key=lambda stranger: stranger.user
     ):
         if rules.action == "warn" and _is_account(user):
-            _post(user, *policies.stranger_warning(own, host_name(), now), config)
+            _post(user, *policies.stranger_warning(processes_of_user, host_name(), now), config)
     for one in due:
         client.call(
             protocol.NoteWarning(job=0, policy=policies.STRANGERS, finding=one.finding, action=one.action)
@@ -205,8 +207,8 @@ def _is_account(user: str) -> bool:
         return False
 
 
-def _stranger_table(found: list[Stranger], now: float) -> str:
-    if not found:
+def _stranger_table(stranger_list: list[Stranger], now: float) -> str:
+    if not stranger_list:
         return ""
     rows = [
         [
@@ -218,6 +220,6 @@ def _stranger_table(found: list[Stranger], now: float) -> str:
             stranger.action or "none today",
             clean(stranger.command),
         ]
-        for stranger in found
+        for stranger in stranger_list
     ]
     return text_table(["PID", "USER", "GPU", "MEM", "TIME", "ACTION", "COMMAND"], rows, header=True)

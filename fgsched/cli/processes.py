@@ -70,12 +70,12 @@ def _user(uid: int) -> str:
         return f"uid {uid}"
 
 
-def text(found: HostProcess, *, oneliner: bool) -> str:
+def text(process: HostProcess, *, oneliner: bool) -> str:
     """Return the process as Key=Value."""
     lines: layouts.Group = [
-        [("Pid", found.pid), *_job(found)],
-        [("UserId", found.user or "unknown"), ("Command", found.command or "unknown")],
-        [("ProcessStart", shown_time(found.started_at, unknown="Unknown")), *_limits(found.job)],
+        [("Pid", process.pid), *_job(process)],
+        [("UserId", process.user or "unknown"), ("Command", process.command or "unknown")],
+        [("ProcessStart", shown_time(process.started_at, unknown="Unknown")), *_limits(process.job)],
         *(
             [
                 ("Gpu", gpu.gpu),
@@ -83,19 +83,19 @@ def text(found: HostProcess, *, oneliner: bool) -> str:
                 ("GpuUtil", "unknown" if gpu.busy is None else f"{gpu.busy / 100:g}%"),
                 ("Since", shown_time(gpu.since)),
             ]
-            for gpu in found.info.on_gpus
+            for gpu in process.info.on_gpus
         ),
     ]
-    if not found.info.on_gpus:
+    if not process.info.on_gpus:
         lines.append([("Gpu", "none")])
     return layouts.text([lines], oneliner=oneliner)
 
 
-def _job(found: HostProcess) -> Iterable[tuple[str, object]]:
-    if found.job is None:
+def _job(process: HostProcess) -> Iterable[tuple[str, object]]:
+    if process.job is None:
         return [("JobId", "none")]
-    step = [("StepId", found.info.step)] if found.info.step else []
-    return [("JobId", found.job.id), *step, ("JobName", found.job.request.name)]
+    step = [("StepId", process.info.step)] if process.info.step else []
+    return [("JobId", process.job.id), *step, ("JobName", process.job.request.name)]
 
 
 def _limits(job: protocol.JobInfo | None) -> Iterable[tuple[str, object]]:
@@ -106,7 +106,7 @@ def _limits(job: protocol.JobInfo | None) -> Iterable[tuple[str, object]]:
     return [("JobStart", shown_time(job.started_at)), ("JobEnd", until)]
 
 
-def document(found: HostProcess) -> str:
+def document(process: HostProcess) -> str:
     """Return the process as a JSON object."""
     on_gpus: list[dict[str, Any]] = [
         {
@@ -116,26 +116,26 @@ def document(found: HostProcess) -> str:
             "since": gpu.since,
             "since_iso": iso(gpu.since),
         }
-        for gpu in found.info.on_gpus
+        for gpu in process.info.on_gpus
     ]
     about = {
-        "pid": found.pid,
-        "job": found.info.job,
-        "step": int(found.info.step) if found.info.step.isdecimal() else None,
-        "user": found.user or None,
-        "command": found.command or None,
-        "started_at": found.started_at,
+        "pid": process.pid,
+        "job": process.info.job,
+        "step": int(process.info.step) if process.info.step.isdecimal() else None,
+        "user": process.user or None,
+        "command": process.command or None,
+        "started_at": process.started_at,
         "gpus": on_gpus,
-        "seen_at": found.info.seen_at,
+        "seen_at": process.info.seen_at,
     }
     return display.document(process=about)
 
 
-def adopt(client: Client, word: str, given: Mapping[str, str], gpus: str) -> str:
+def adopt(client: Client, word: str, texts: Mapping[str, str], gpus: str) -> str:
     """Adopt the process with the pid `word`; return the line to print.
 
     Args:
-        given: texts of the options gpus, gpu-mem, time and job-name that were given.
+        texts: texts of the options gpus, gpu-mem, time and job-name that were given.
         gpus: indices of GPUs; "": all that the process uses.
 
     Raises:
@@ -143,7 +143,7 @@ def adopt(client: Client, word: str, given: Mapping[str, str], gpus: str) -> str
         Refused, NotPermitted: the process cannot be adopted.
     """
     pid = parse_count(word)
-    settings = {name: _setting(name, text) for name, text in given.items()}
+    settings = {name: _setting(name, text) for name, text in texts.items()}
     person = ProcessNames().of([pid]).get(pid)
     named = settings.pop("job-name", None)
     name = named.text if named is not None else (person.command if person else "") or "adopted"
@@ -180,9 +180,9 @@ def demand_of(settings: Mapping[str, AnySetting], site: SubmitContext) -> Demand
     return demand(Settings((setting.option.slot, setting) for setting in settings.values()), site)
 
 
-def said(pid: int, found: protocol.Adopted) -> str:
+def said(pid: int, adopted: protocol.Adopted) -> str:
     """Return the line that is printed."""
-    share, memory = format_share(found.share), format_mebibytes(found.memory)
-    where = f"GPU {format_indices(found.gpus)}"
-    each = " each" if len(found.gpus) > 1 else ""
-    return f"process {pid} is job {found.job} on {where} ({share}, {memory}{each})\n"
+    share, memory = format_share(adopted.share), format_mebibytes(adopted.memory)
+    where = f"GPU {format_indices(adopted.gpus)}"
+    suffix = " each" if len(adopted.gpus) > 1 else ""
+    return f"process {pid} is job {adopted.job} on {where} ({share}, {memory}{suffix})\n"

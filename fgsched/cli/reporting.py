@@ -38,29 +38,29 @@ _LATE = 60.0  # seconds after its end in which a job's output may still change
 
 
 def deliver(
-    made: Report, records: Records, formats: Sequence[str], style: Style, options: Mapping[str, Any]
+    finished: Report, records: Records, formats: Sequence[str], style: Style, options: Mapping[str, Any]
 ) -> None:
     """Write a report as the options ask for, unless --only-if finds nothing to report. Raises FgschedError.
 
     Text on standard output about a period without records is one sentence; files and mails are whole.
     """
-    if options["only_if"] and made.quiet:
+    if options["only_if"] and finished.quiet:
         return
     is_shown = not (options["output"] or options["to"])
-    if is_shown and (lines := blank(made, records, options["user"] or choices.me(), time.time())):
+    if is_shown and (lines := blank(finished, records, options["user"] or choices.me(), time.time())):
         if list(formats) == ["text"]:
             write(ascii_only(lines) if style.ascii else lines)
             return
         click.echo(f"fgreport: note: {lines}", err=True, nl=False)
-    texts = {name: written(made, name, style) for name in formats}
+    texts = {name: written(finished, name, style) for name in formats}
     if options["output"]:
         by_suffix = {FORMATS[name].suffix: text for name, text in texts.items()}
         keep = parse_count(options["keep"]) if options["keep"] else 0
-        folder.add(Path(options["output"]), made, by_suffix, keep)
+        folder.add(Path(options["output"]), finished, by_suffix, keep)
     if options["to"]:
         from fgsched.cli.posting import post
 
-        post(made, texts, options, time.time())
+        post(finished, texts, options, time.time())
     for text in texts.values() if is_shown else ():
         write(text)
 
@@ -185,7 +185,11 @@ def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
         return structs.replace(wish, tail=tails(load(find_places()).mails.tail))
     if options["report"] == "charge":
         config = load(find_places())
-        quotas = {name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes}
+        quotas = {
+            name: 60.0 * account.gpu_minutes
+            for name, account in config.accounts.items()
+            if account.gpu_minutes
+        }
         return structs.replace(wish, quotas=quotas, weights=dict(config.weights))
     if options["report"] == "capacity":
         from fgsched.simulate.replay import one_more_gpu  # it costs time that the other reports do not need
@@ -236,17 +240,17 @@ def _refuse_contradictions(options: Mapping[str, Any]) -> None:
         raise BadUsage("--section needs --format csv", "The other formats write all sections.")
 
 
-def _readable(given: str) -> Path | None:
+def _readable(path_text: str) -> Path | None:
     """Return the path of the accounts; None if there never were any in their usual place.
 
     Raises:
         NotPermitted: this user may not read them.
         StorageError: they are missing.
     """
-    path = Path(given) if given else find_places().accounts
+    path = Path(path_text) if path_text else find_places().accounts
     try:
         is_there = path.exists()
-        if not is_there and not given:
+        if not is_there and not path_text:
             marker.refuse_missing(path)
             return None
     except PermissionError:

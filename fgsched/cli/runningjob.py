@@ -78,14 +78,14 @@ def notify(job: int | str, message: str) -> None:
         Refused: the job does not run, or its error file cannot be written.
     """
     with Client(find_places()) as client:
-        found = client.call(protocol.ShowJob(id=job))
-    if found.state not in _RUNS:
+        job_info = client.call(protocol.ShowJob(id=job))
+    if job_info.state not in _RUNS:
         raise Refused(f"job {job} does not run", "A message is for a running job.")
-    if found.uid != os.geteuid():
+    if job_info.uid != os.geteuid():
         raise NotPermitted(
             f"job {job} belongs to another user", "Only its owner can write into its error file."
         )
-    _append(view.files(found).stderr, f"{clean(message)}\n")
+    _append(view.files(job_info).stderr, f"{clean(message)}\n")
 
 
 def _append(path: str, line: str) -> None:

@@ -44,14 +44,14 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **options: Any) -
     workload = _workload(file, options, len(gpus))
     site = SimHost(gpus=gpus, limits=limits, policy=config.policy)
     simulated, refused = _run(workload, site)
-    found = measure(simulated)
+    metrics = measure(simulated)
     title = f"{workload.source}, {counted(len(gpus), 'GPU')}, {'spread' if limits.spread else 'pack'}"
     if svg:
-        _draw(svg, found, title)
+        _draw(svg, metrics, title)
     if as_json:
-        write(_document(found, workload, gpus, limits, refused))
+        write(_document(metrics, workload, gpus, limits, refused))
     else:
-        write(_shown(found, title, workload.left_out, refused))
+        write(_shown(metrics, title, workload.left_out, refused))
 
 
 # -- input ----------------------------------------------------------------------------------------
@@ -167,27 +167,27 @@ class _Progress:
 # -- output ---------------------------------------------------------------------------------------
 
 
-def _shown(found: "Metrics", title: str, left_out: int, refused: int) -> str:
+def _shown(metrics: "Metrics", title: str, left_out: int, refused: int) -> str:
     from fgsched.simulate.workload import counted
 
     headings = ["GPUS", "JOBS", "WAIT", "P50", "P90", "P99", "LONGEST", "SLOWDOWN"]
-    rows = [*found.waits, *([found.was] if found.was else [])]
+    rows = [*metrics.waits, *([metrics.was] if metrics.was else [])]
     text = f"{clean(title)}\n\n" + text_table(headings, [_row(row) for row in rows])
     lines = [
-        ("allocated", f"{found.allocated:.1%} of the GPUs while jobs came, {found.overall:.1%} in all"),
-        ("used", f"{found.gpu_hours:.1f} GPU-hours in {found.hours:.1f} hours"),
+        ("allocated", f"{metrics.allocated:.1%} of the GPUs while jobs came, {metrics.overall:.1%} in all"),
+        ("used", f"{metrics.gpu_hours:.1f} GPU-hours in {metrics.hours:.1f} hours"),
     ]
-    if found.longest and found.most:
+    if metrics.longest and metrics.most:
         lines += [
-            ("longest wait", f"job {found.longest.job}, {format_runtime(found.longest.wait)}"),
-            ("most overtaken", f"job {found.most.job}, by {found.most.by} that came later"),
+            ("longest wait", f"job {metrics.longest.job}, {format_runtime(metrics.longest.wait)}"),
+            ("most overtaken", f"job {metrics.most.job}, by {metrics.most.by} that came later"),
         ]
-    if (cost := found.made_room) is not None:
+    if (cost := metrics.made_room) is not None:
         modes = {"requeued": cost.requeued, "cancelled": cost.cancelled, "suspended": cost.suspended}
         times = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
         lost = f"{cost.gpu_hours:.1f} GPU-hours of work lost"
         lines.append(("preempted", f"{counted(cost.jobs, 'job')}: {times}; {lost}"))
-    counts = {"never ran": left_out, "cannot run here": refused, "never started": found.unstarted}
+    counts = {"never ran": left_out, "cannot run here": refused, "never started": metrics.unstarted}
     excluded = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     lines += [("not counted", excluded)] if excluded else []
     return text + "\n" + "".join(f"{name:<16}{value}\n" for name, value in lines)
@@ -213,11 +213,11 @@ def _document(
     return json.dumps(about | metrics) + "\n"
 
 
-def _draw(path: str, found: "Metrics", title: str) -> None:
+def _draw(path: str, metrics: "Metrics", title: str) -> None:
     from fgsched.simulate.metrics import svg
     from fgsched.system.places import replace_file
 
     try:
-        replace_file(path, svg(found, title).encode())
+        replace_file(path, svg(metrics, title).encode())
     except OSError as error:
         raise BadUsage(f"{path}: cannot be written: {error.strerror}.") from error

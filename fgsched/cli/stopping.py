@@ -80,9 +80,9 @@ def stop(places: Paths, *, is_kill: bool = False) -> str:
         pid = about.pid
         if is_kill:
             end_all(client)
-        gone = os.pidfd_open(pid)
+        ended = os.pidfd_open(pid)
         running = client.call(protocol.Stop()).running
-    with open(gone, "rb") as watched:
+    with open(ended, "rb") as watched:
         _await_end(watched.fileno(), pid)
     jobs = "; 1 running job continues" if running == 1 else f"; {running} running jobs continue"
     return f"controller stopped (pid {pid}){jobs if running else ''}\n"
@@ -194,13 +194,13 @@ def _state(client: Client) -> _Before:
 
 def _restarted(places: Paths, before: _Before | None) -> str:
     process, pid = controller(places)
-    with open(process, "rb") as gone:
+    with open(process, "rb") as ended:
         _refuse_without_handler(pid)
         try:
             signal.pidfd_send_signal(process, signal.SIGUSR1)
         except PermissionError:
             raise NotPermitted("the controller is another user's", "Ask root.") from None
-        after = _await(places, before.started_at if before else time.time(), gone.fileno())
+        after = _await(places, before.started_at if before else time.time(), ended.fileno())
     return _compared(pid, before, after)
 
 
@@ -218,9 +218,9 @@ def _await(places: Paths, since: float, process: int) -> _Before:
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
         with suppress(Unreachable), Client(places, may_start=False) as client:
-            found = _state(client)
-            if found.started_at > since:
-                return found
+            state = _state(client)
+            if state.started_at > since:
+                return state
         if select.select([process], [], [], _PAUSE)[0]:
             if not _may_come_back(places):
                 break

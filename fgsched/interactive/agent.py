@@ -199,8 +199,8 @@ def main() -> None:
     command = sys.argv[1:]
     if command[0] == "--join":
         _join(command[1])
-    said = os.environ.pop(link.VARIABLE, None) or command.pop(0)  # scripts of earlier versions begin with it
-    name, directory = link.of_words(said)
+    words = os.environ.pop(link.VARIABLE, None) or command.pop(0)  # scripts of earlier versions begin with it
+    name, directory = link.of_words(words)
     try:
         connection = link.connect(name, directory)
         greeting, descriptors = link.greeted(connection)

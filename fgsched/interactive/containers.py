@@ -64,16 +64,16 @@ def _fail(error: FgschedError | OSError) -> NoReturn:
 
 def _command(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Return the command line of the runtime. Raises Refused or OSError."""
-    given, rest, is_script = _parsed(argv)
-    image = _located(given["image"])
+    values, program, is_script = _parsed(argv)
+    image = _located(values["image"])
     runtime = _runtime(image, environ)
     vendor, uuids = vendors.of_job(environ), _uuids(environ)
     folder = tempfile.mkdtemp(prefix="container-", dir=_tmpdir(environ))
     inside = Inside(
         image=image,
-        words=tuple(_script_words(rest, folder) if is_script else rest),
-        workdir=given.get("workdir") or os.getcwd(),
-        mounts=_mounts(given.get("mounts", ""), environ),
+        words=tuple(_script_words(program, folder) if is_script else program),
+        workdir=values.get("workdir") or os.getcwd(),
+        mounts=_mounts(values.get("mounts", ""), environ),
         devices=vendor.container_nodes(uuids) if uuids else (),
         driver=vendor.container_files() if uuids and runtime in ("bwrap", "podman") else (),
         fence=_fence(folder, environ),
@@ -111,12 +111,12 @@ def _located(image: str) -> str:
 
 def _parsed(argv: Sequence[str]) -> tuple[dict[str, str], list[str], bool]:
     """Return the options, the rest, and whether the rest begins with the script of a job."""
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for at, word in enumerate(argv):
         if word in ("--", "--script"):
-            return given, list(argv[at + 1 :]), word == "--script"
+            return values, list(argv[at + 1 :]), word == "--script"
         name, _, value = word.removeprefix("--").partition("=")
-        given[name] = value
+        values[name] = value
     raise Refused("no command", "")
 
 
@@ -129,9 +129,9 @@ def _runtime(image: str, environ: Mapping[str, str]) -> str:
         )
     if is_directory and not os.path.isdir(f"{image}/etc") and not os.path.isdir(f"{image}/bin"):
         raise Refused(f"{image} is not an unpacked root directory", "It has neither etc nor bin.")
-    asked = environ.get("FG_CONTAINER_RUNTIME", "")
+    runtime = environ.get("FG_CONTAINER_RUNTIME", "")
     return choose(
-        image, is_directory=is_directory, asked=asked, has=lambda name: shutil.which(name) is not None
+        image, is_directory=is_directory, asked=runtime, has=lambda name: shutil.which(name) is not None
     )
 
 
@@ -145,11 +145,11 @@ def _script_words(argv: Sequence[str], folder: str) -> list[str]:
     return [*line.split(None, 1), script, *argv[1:]]
 
 
-def _mounts(asked: str, environ: Mapping[str, str]) -> tuple[Mount, ...]:
+def _mounts(mounts_text: str, environ: Mapping[str, str]) -> tuple[Mount, ...]:
     """Return the directories that a job has on the host (home, work, temporary), and the user's mounts."""
     usual = ["/tmp", environ.get("HOME", ""), os.getcwd(), _tmpdir(environ)]
     mounts = [Mount(path, path) for path in usual if path not in ("", "/") and os.path.isdir(path)]
-    return without_nested(mounts) + (parse_mounts(asked) if asked else ())
+    return without_nested(mounts) + (parse_mounts(mounts_text) if mounts_text else ())
 
 
 # -- GPUs ----------------------------------------------------------------------------------------------

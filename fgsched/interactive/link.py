@@ -125,13 +125,13 @@ class Listener:
     @property
     def addresses(self) -> list[bytes | str]:
         """Return the addresses, the one that other users cannot reach last."""
-        return [each.getsockname() for each in self._sockets]
+        return [listener.getsockname() for listener in self._sockets]
 
     def accept(self) -> socket.socket | None:
         """Accept a connection; None if the other side belongs to another user or has gone."""
-        for each in reversed(self._sockets):
+        for listener in reversed(self._sockets):
             try:
-                connection, _ = each.accept()
+                connection, _ = listener.accept()
             except OSError:
                 continue
             if _is_own(connection):
@@ -149,8 +149,8 @@ class Listener:
     def leave(self) -> None:
         """Close the sockets in this process, because another one has them."""
         self._ready.close()
-        for each in self._sockets:
-            each.close()
+        for listener in self._sockets:
+            listener.close()
         self._sockets.clear()
         if self._directory >= 0:
             os.close(self._directory)

@@ -289,8 +289,8 @@ def _accepted(listener: link.Listener, signals: Signals, until: float) -> socket
     Raises Interrupted.
     """
     sources: list[Any] = [listener, signals]
-    while (left := until - time.monotonic()) > 0:
-        ready, _, _ = select.select(sources, [], [], left)
+    while (remaining := until - time.monotonic()) > 0:
+        ready, _, _ = select.select(sources, [], [], remaining)
         for received in signals.take():
             if received in ENDING:
                 raise Interrupted(received)

@@ -131,8 +131,10 @@ def command_of(name: str) -> Command:
     if name not in _OWN:
         command: Command = getattr(import_module(f"fgsched.cli.{NAMES[name]}"), NAMES[name])
         return command
-    own = _OWN[name]
-    return OwnCommand(name, about=own.about, usage=_WORDS[name], page=own.page, operands=own.operands)
+    described = _OWN[name]
+    return OwnCommand(
+        name, about=described.about, usage=_WORDS[name], page=described.page, operands=described.operands
+    )
 
 
 _HARMLESS = ("pty", "quiet", "verbose")  # the terminal of the job is used if it has one
@@ -145,8 +147,8 @@ def _attached(words: Sequence[str]) -> list[str]:
 
 def _jobs(words: Sequence[str]) -> list[str]:
     """Return the jobs of the steps, or --help. Raises BadLine for options about a step's tasks."""
-    given, operands = parse("sattach", words, permute=True)
-    for name in (name for name, _ in given if name not in _HARMLESS):
+    settings, operands = parse("sattach", words, permute=True)
+    for name in (name for name, _ in settings if name not in _HARMLESS):
         if name in ("help", "usage"):
             return ["--help"]
         raise BadLine(f"--{name} is not supported yet: fgsched attaches to a job, not to tasks of a step")
@@ -214,8 +216,8 @@ def _run() -> None:
     if name in OWN:
         scontrol.write(import_module(OWN[name]).answer(words))
         return
-    own = NAMES[name]
-    command: Command = getattr(import_module(f"fgsched.cli.{own}"), own)
+    command_name = NAMES[name]
+    command: Command = getattr(import_module(f"fgsched.cli.{command_name}"), command_name)
     sys.argv = [name, *arguments(name, words)]
     command.fail = _SlurmCommand(name, command).fail  # type: ignore[method-assign]
     try:

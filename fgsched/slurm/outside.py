@@ -69,28 +69,32 @@ class _Salloc(_Srun):
             print(f"salloc: {text}", file=sys.stderr, flush=True)
 
 
-def srun(given: Mapping[str, str], command: Sequence[str]) -> int:
+def srun(options: Mapping[str, str], command: Sequence[str]) -> int:
     """Allocate, run the tasks in the foreground, and return the highest exit code. Raises StepRefused."""
     if not command:
         raise StepRefused("srun: fatal: No command given to execute.", 1)
-    title = {"job-name": os.path.basename(command[0])[:255]} if "job-name" not in given else {}
-    settings = _settings({**given, **title}, "srun")
-    each = given.get("gpus-per-task", "")
-    of_the_step = [*_OF_THE_STEP, "gpus-per-task"] if each.rpartition(":")[2].isdecimal() else _OF_THE_STEP
-    inner = ["srun", *_spelled(given, of_the_step), "--", *command]
-    return _run(_Srun(settings, inner, is_terminal="pty" in given), given)
+    title = {"job-name": os.path.basename(command[0])[:255]} if "job-name" not in options else {}
+    settings = _settings({**options, **title}, "srun")
+    gpus_each = options.get("gpus-per-task", "")
+    of_the_step = (
+        [*_OF_THE_STEP, "gpus-per-task"] if gpus_each.rpartition(":")[2].isdecimal() else _OF_THE_STEP
+    )
+    inner = ["srun", *_spelled(options, of_the_step), "--", *command]
+    return _run(_Srun(settings, inner, is_terminal="pty" in options), options)
 
 
-def join(given: Mapping[str, str], command: Sequence[str]) -> int:
+def join(options: Mapping[str, str], command: Sequence[str]) -> int:
     """Run a step inside another running job of the caller; return its exit code. Raises StepRefused."""
     if not command:
         raise StepRefused("srun: fatal: No command given to execute.", 1)
-    job = given["jobid"]
+    job = options["jobid"]
     if not job.isdecimal():
         raise StepRefused(f'srun: error: Invalid numeric value "{job}" for --jobid.', 1)
-    inner = ["srun", *_spelled(given, [*_OF_THE_STEP, "chdir", "export", "gpus-per-task"]), "--", *command]
+    inner = ["srun", *_spelled(options, [*_OF_THE_STEP, "chdir", "export", "gpus-per-task"]), "--", *command]
     try:
-        return run_inside(int(job), inner, name="srun", is_terminal="pty" in given, quiet="quiet" in given)
+        return run_inside(
+            int(job), inner, name="srun", is_terminal="pty" in options, quiet="quiet" in options
+        )
     except NoSuchJob:
         action = f"srun: error: Unable to confirm allocation for job {job}"
         raise StepRefused(f"{action}: Invalid job id specified", 1) from None
@@ -104,38 +108,38 @@ def salloc(words: Sequence[str]) -> int:
     if command[:1] == [":"]:
         error = heterogeneous("':' between the options of several components")
         raise StepRefused(f"salloc: error: {error.cause}\n{error.remedy}", 1)
-    given = of_salloc(os.environ, dict(found))
-    leaves = "no-shell" in given
+    options = of_salloc(os.environ, dict(found))
+    leaves = "no-shell" in options
     if leaves:
         command = []
     title = {"job-name": os.path.basename(command[0])[:255] if command else "interactive"}
-    settings = _settings({**title, **given}, "salloc")
+    settings = _settings({**title, **options}, "salloc")
     is_terminal = os.isatty(0) and os.isatty(1) and not leaves
     inner = _NO_SHELL if leaves else command or [shell(os.environ)]
     foreground = _Salloc(settings, inner, is_terminal=is_terminal)
     if leaves:
         foreground.leaves, foreground.streams = True, ()
-    foreground.is_quiet = "quiet" in given
-    return _run(foreground, given)
+    foreground.is_quiet = "quiet" in options
+    return _run(foreground, options)
 
 
-def _settings(given: Mapping[str, str], name: str) -> list[AnySetting]:
+def _settings(options: Mapping[str, str], name: str) -> list[AnySetting]:
     """Return the options of the job. Raises StepRefused for a value that is not one."""
     try:
-        return read_options([*_spelled(given, _OF_THE_JOB), *_FLAGS])[0]
+        return read_options([*_spelled(options, _OF_THE_JOB), *_FLAGS])[0]
     except FgschedError as error:
         raise StepRefused(f"{name}: error: {error.cause}", 1) from None
 
 
-def _spelled(given: Mapping[str, str], names: Sequence[str]) -> list[str]:
-    return [f"--{name}={text}" if text else f"--{name}" for name, text in given.items() if name in names]
+def _spelled(options: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    return [f"--{name}={text}" if text else f"--{name}" for name, text in options.items() if name in names]
 
 
-def _run(foreground: Foreground, given: Mapping[str, str]) -> int:
+def _run(foreground: Foreground, options: Mapping[str, str]) -> int:
     """Run a job in the foreground. Raises StepRefused, in the words of Slurm."""
     name = foreground.name
-    if "immediate" in given:
-        seconds = given["immediate"] or "1"
+    if "immediate" in options:
+        seconds = options["immediate"] or "1"
         if not seconds.isdecimal():
             raise StepRefused(f"{name}: error: Invalid --immediate specification: {seconds}", 1)
         foreground.patience = int(seconds)

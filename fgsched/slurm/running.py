@@ -27,9 +27,9 @@ def run(step: SrunStep, environ: Mapping[str, str]) -> int:
         StepRefused: the job does not have what the step asks for, or the program cannot be executed.
     """
     with ExitStack() as held:
-        own = _gpus_of_job(environ)
-        chosen = _chosen_gpus(step, environ, len(own), held)
-        gpus, number = [own[index] for index in chosen], slots.next_step(environ)
+        gpus_of_job = _gpus_of_job(environ)
+        chosen = _chosen_gpus(step, environ, len(gpus_of_job), held)
+        gpus, number = [gpus_of_job[index] for index in chosen], slots.next_step(environ)
         with Recorded(environ, step, number, chosen) as recorded:
             base = of_step(step, environ, number, gpus)
             if step.terminal:
@@ -55,24 +55,24 @@ def _gpus_of_job(environ: Mapping[str, str]) -> list[str]:
     return [name for name in environ.get(selection, "").split(",") if name]
 
 
-def _chosen_gpus(step: SrunStep, environ: Mapping[str, str], own: int, held: ExitStack) -> list[int]:
+def _chosen_gpus(step: SrunStep, environ: Mapping[str, str], gpus_of_job: int, held: ExitStack) -> list[int]:
     """Lock the CPUs and GPUs of a step, and wait while other steps use them.
 
-    Returns the positions of its GPUs among the `own` of the job.
+    Returns the positions of its GPUs among the `gpus_of_job` of the job.
     """
     cpus = int(environ.get("FG_CPUS_ON_NODE") or 1)
     if step.tasks * step.cpus > cpus:
         raise StepRefused(_too_much("More processors requested than permitted", environ), 1)
-    if step.gpus > own:
+    if step.gpus > gpus_of_job:
         raise StepRefused(_too_much("Invalid generic resource (gres) specification", environ), 1)
     if step.overlaps or "SLURM_STEP_ID" in environ:  # a step inside a step shares what that one has
-        return list(range(step.gpus or own))
+        return list(range(step.gpus or gpus_of_job))
     waits = _SlotPatience(step, environ["FG_JOB_ID"])
     try:
         slots.take(environ, "cpu", cpus, step.tasks * step.cpus, held, waits=waits)
         if not step.gpus:
-            return list(range(own))
-        return slots.take(environ, "gpu", own, step.gpus, held, waits=waits)
+            return list(range(gpus_of_job))
+        return slots.take(environ, "gpu", gpus_of_job, step.gpus, held, waits=waits)
     except slots.SlotsBusy:
         raise StepRefused(_too_much("Requested nodes are busy", environ), 1) from None
 
@@ -100,11 +100,11 @@ def _too_much(why: str, environ: Mapping[str, str]) -> str:
 
 
 def _of(step: SrunStep, base: Mapping[str, str], task: int, gpus: list[str]) -> dict[str, str]:
-    found = of_task(base, task)
+    variables = of_task(base, task)
     if step.gpus_each:
         selection = vendors.of_job(base).facts.selection
-        found[selection] = ",".join(gpus[task * step.gpus_each : (task + 1) * step.gpus_each])
-    return found
+        variables[selection] = ",".join(gpus[task * step.gpus_each : (task + 1) * step.gpus_each])
+    return variables
 
 
 class _RunningTasks:
@@ -132,7 +132,7 @@ class _RunningTasks:
     def _start(self, task: int, environ: Mapping[str, str]) -> None:
         words = self._step.program(task)
         out, error = self._outputs.of(task)
-        own = self._bind(task)
+        mask = self._bind(task)
         try:
             process = subprocess.Popen(
                 words,
@@ -151,8 +151,8 @@ class _RunningTasks:
             self._outputs.began(task)
             return
         finally:
-            if own:
-                os.sched_setaffinity(0, own)
+            if mask:
+                os.sched_setaffinity(0, mask)
         self._processes[task] = process
         self._outputs.began(task)
         descriptor = os.pidfd_open(process.pid)
@@ -170,14 +170,14 @@ class _RunningTasks:
         binding = self._step.binding
         if not binding.masks:
             return set()
-        own, mask = os.sched_getaffinity(0), binding.masks[task]
-        wanted = {cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1} & own
+        cpus, mask = os.sched_getaffinity(0), binding.masks[task]
+        wanted = {cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1} & cpus
         if not wanted:
             raise StepRefused(f"srun: error: Unable to satisfy cpu bind request: task {task}: {mask:#x}", 1)
         os.sched_setaffinity(0, wanted)
         if binding.verbose:
             self._say(f"cpu-bind=MASK - {self._host}, task {task:2} {task:2}: mask {mask:#x} set")
-        return own
+        return cpus
 
     def abort(self, number: int) -> None:
         """End the tasks because srun received a signal.

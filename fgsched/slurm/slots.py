@@ -32,8 +32,8 @@ def next_step(environ: Mapping[str, str]) -> int:
     descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         locks.lock(descriptor, place, "the number of the step")
-        found = os.pread(descriptor, _DIGITS, 0).strip()
-        number = int(found) if found.isdigit() else 0
+        digits = os.pread(descriptor, _DIGITS, 0).strip()
+        number = int(digits) if digits.isdigit() else 0
         os.pwrite(descriptor, f"{number + 1:0{_DIGITS}}".encode(), 0)  # all at once: srun may be killed
     finally:
         os.close(descriptor)
@@ -114,8 +114,8 @@ def _lock(folder: str, kind: str, units: Iterable[int], wanted: int, found: dict
 
 def _await_any(holders: Iterable[int], waits: Callable[[], float | None]) -> None:
     """Wait until one of these processes has exited; return at once if one is unknown. Raises SlotsBusy."""
-    left = waits()
-    if left is not None and left < 0:
+    remaining = waits()
+    if remaining is not None and remaining < 0:
         raise SlotsBusy
     with ExitStack() as opened:
         descriptors = []
@@ -126,7 +126,7 @@ def _await_any(holders: Iterable[int], waits: Callable[[], float | None]) -> Non
                 return
             opened.callback(os.close, descriptor)
             descriptors.append(descriptor)
-        select.select(descriptors, [], [], left)
+        select.select(descriptors, [], [], remaining)
 
 
 def steps_folder(environ: Mapping[str, str]) -> str:

@@ -16,12 +16,16 @@ _SEVERAL = "Start a step for each component with & and then wait, or one with --
 
 def read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the options and the command of a command line. Raises BadLine or Refusal."""
-    found, command = parse("srun", words, permute=False)
-    given = dict(found)
-    if ":" in command[:-1] or given.get("het-group", "0") != "0":
-        asked = f"--het-group={given['het-group']}" if "het-group" in given else "':' between two commands"
-        raise StepRefused(f"srun: error: {asked}: heterogeneous steps are not supported yet\n{_SEVERAL}", 1)
-    return given, command
+    settings, command = parse("srun", words, permute=False)
+    options = dict(settings)
+    if ":" in command[:-1] or options.get("het-group", "0") != "0":
+        component = (
+            f"--het-group={options['het-group']}" if "het-group" in options else "':' between two commands"
+        )
+        raise StepRefused(
+            f"srun: error: {component}: heterogeneous steps are not supported yet\n{_SEVERAL}", 1
+        )
+    return options, command
 
 
 def step_of(words: Sequence[str], environ: Mapping[str, str]) -> SrunStep:
@@ -61,10 +65,10 @@ def step_of(words: Sequence[str], environ: Mapping[str, str]) -> SrunStep:
     )
 
 
-def _enters(given: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
+def _enters(options: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the words before a task's program that enter its container. Raises StepRefused."""
-    image = given.get("container") or given.get("container-image") or ""
-    mounts, workdir = given.get("container-mounts", ""), given.get("container-workdir", "")
+    image = options.get("container") or options.get("container-image") or ""
+    mounts, workdir = options.get("container-mounts", ""), options.get("container-workdir", "")
     if not image:
         if mounts or workdir:
             raise StepRefused("srun: error: --container-mounts and --container-workdir need --container", 1)
@@ -78,14 +82,14 @@ def _enters(given: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, 
     return environ["FG_PYTHON"], "-I", "-m", "fgsched.interactive.containers", *words, "--"
 
 
-def _check_host(given: Mapping[str, str]) -> None:
-    least = given.get("nodes", "1").partition("-")[0]
+def _check_host(options: Mapping[str, str]) -> None:
+    least = options.get("nodes", "1").partition("-")[0]
     if not least.isdecimal():
-        raise StepRefused(f'srun: error: Invalid node count "{given["nodes"]}"', 1)
+        raise StepRefused(f'srun: error: Invalid node count "{options["nodes"]}"', 1)
     if int(least) > 1:
         raise StepRefused(
             "srun: error: Unable to create step for job: Node count specification invalid\n"
-            f"srun: --nodes={given['nodes']}: fgsched runs on one host; use --nodes=1",
+            f"srun: --nodes={options['nodes']}: fgsched runs on one host; use --nodes=1",
             1,
         )
 
@@ -96,27 +100,27 @@ def _cpus_of_job(environ: Mapping[str, str]) -> str:
     return environ.get("SRUN_CPUS_PER_TASK") or cpus.get("cpu", "")
 
 
-def _tasks(given: Mapping[str, str], environ: Mapping[str, str]) -> int:
+def _tasks(options: Mapping[str, str], environ: Mapping[str, str]) -> int:
     for name in ("ntasks", "ntasks-per-node", "tasks-per-node"):
-        if name in given:
-            return _number(given, name, "1")
+        if name in options:
+            return _number(options, name, "1")
     return _number({}, "ntasks", environ.get("SLURM_NTASKS") or environ.get("FG_NTASKS") or "1")
 
 
-def _number(given: Mapping[str, str], name: str, default: str) -> int:
-    text = given.get(name, default)
+def _number(options: Mapping[str, str], name: str, default: str) -> int:
+    text = options.get(name, default)
     if not text.isdecimal() or (int(text) < 1 and name != "wait"):
         raise StepRefused(f'srun: error: Invalid numeric value "{text}" for --{name}.', 1)
     return int(text)
 
 
-def _gpus(given: Mapping[str, str], tasks: int) -> int:
+def _gpus(options: Mapping[str, str], tasks: int) -> int:
     """Return the number of GPUs of the step; 0: all of the job."""
-    if "gpus-per-task" in given:
-        return _amount(given["gpus-per-task"]) * tasks
-    if "gpus" in given or "gpus-per-node" in given:
-        return _amount(given.get("gpus") or given["gpus-per-node"])
-    parts = [part for part in given.get("gres", "").split(",") if part.partition(":")[0] == "gpu"]
+    if "gpus-per-task" in options:
+        return _amount(options["gpus-per-task"]) * tasks
+    if "gpus" in options or "gpus-per-node" in options:
+        return _amount(options.get("gpus") or options["gpus-per-node"])
+    parts = [part for part in options.get("gres", "").split(",") if part.partition(":")[0] == "gpu"]
     return _amount(parts[0].removeprefix("gpu").removeprefix(":")) if parts else 0
 
 
@@ -128,14 +132,14 @@ def _amount(text: str) -> int:
 
 def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a step of this job, or outside a job a job of its own; return the exit code."""
-    given, command = read(words)
-    own = environ.get("FG_JOB_ID", "")
-    if own and given.get("jobid", own) == own:
+    options, command = read(words)
+    job = environ.get("FG_JOB_ID", "")
+    if job and options.get("jobid", job) == job:
         return run(step_of(words, environ), environ)
     from fgsched.slurm import outside
 
-    given = of_step(environ, given) if own else of_srun(environ, given)
-    return outside.join(given, command) if "jobid" in given else outside.srun(given, command)
+    options = of_step(environ, options) if job else of_srun(environ, options)
+    return outside.join(options, command) if "jobid" in options else outside.srun(options, command)
 
 
 def main() -> None:

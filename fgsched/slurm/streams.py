@@ -34,9 +34,9 @@ def file_name(pattern: str, environ: Mapping[str, str], task: int) -> str:
         "a": environ.get("SLURM_ARRAY_TASK_ID", ""),
     }
 
-    def replaced(found: re.Match[str]) -> str:
-        value = values.get(found[2], found[0])
-        return value.zfill(min(int(found[1]), 10)) if found[1] and value.isdecimal() else value
+    def replaced(match: re.Match[str]) -> str:
+        value = values.get(match[2], match[0])
+        return value.zfill(min(int(match[1]), 10)) if match[1] and value.isdecimal() else value
 
     return _LETTER.sub(replaced, pattern)
 
@@ -91,16 +91,16 @@ class Outputs:
         self._labels.setdefault(task, []).append(theirs)
         target = (sys.stdout if stream == 1 else sys.stderr).buffer
         label = f"{task:>{self._width}}: ".encode()
-        left = bytearray()
+        pending = bytearray()
 
         def copy() -> None:
             data = os.read(ours, _CHUNK)
-            left.extend(data)
-            end = left.rfind(b"\n") + 1 if data and len(left) < _LEFT else len(left)
-            for line in bytes(left[:end]).splitlines(keepends=True):
+            pending.extend(data)
+            end = pending.rfind(b"\n") + 1 if data and len(pending) < _LEFT else len(pending)
+            for line in bytes(pending[:end]).splitlines(keepends=True):
                 target.write(label + line + (b"" if line.endswith(b"\n") else b"\n"))
             target.flush()
-            del left[:end]
+            del pending[:end]
             if not data:
                 self._selector.unregister(ours)
                 os.close(ours)

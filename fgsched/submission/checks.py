@@ -193,8 +193,8 @@ def nearest_file(path: str) -> str:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
     except OSError:
         return ""
-    extended = [one for one in names if os.path.splitext(one)[0] == name]
-    scripts = [one for one in extended if one.endswith(".sh")]
+    extended = [script_name for script_name in names if os.path.splitext(script_name)[0] == name]
+    scripts = [script_name for script_name in extended if script_name.endswith(".sh")]
     return next(iter((*scripts, *extended, *get_close_matches(name, names, 1, 0.75))), "")
 
 
@@ -299,9 +299,14 @@ def interpreter(data: bytes) -> tuple[str, bool]:
     words = data[2:512].split(b"\n", 1)[0].decode("utf-8", "surrogateescape").split()
     if not words or os.path.basename(words[0]) != "env":
         return words[0] if words else "", False
-    rest = words[2:] if words[1:2] == ["-S"] else words[1:]
-    is_plain = bool(rest) and not rest[0].startswith("-") and "=" not in rest[0] and "/" not in rest[0]
-    return (rest[0] if is_plain else ""), True
+    words_left = words[2:] if words[1:2] == ["-S"] else words[1:]
+    is_plain = (
+        bool(words_left)
+        and not words_left[0].startswith("-")
+        and "=" not in words_left[0]
+        and "/" not in words_left[0]
+    )
+    return (words_left[0] if is_plain else ""), True
 
 
 def is_program(path: str) -> bool:

@@ -70,16 +70,16 @@ _PART = "? "  # this part of it
 
 def _pairs(words: Sequence[str], flags: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Yield (letters, value) of '-l value' and '-lvalue'; options of `flags` have no value."""
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
+    remainder = list(words)
+    while remainder:
+        word = remainder.pop(0)
         name = word.lstrip("-")
         if not word.startswith("-") or name in flags:
             yield name, ""
         elif len(name) > 1 and name not in _LONG:
             yield name[0], name[1:]
         else:
-            yield name, rest.pop(0) if rest else ""
+            yield name, remainder.pop(0) if remainder else ""
 
 
 _LONG = frozenset(
@@ -123,11 +123,11 @@ def _path_of_pbs(option: str) -> Callable[[str], Iterator[str]]:
 
 def _resources_of_pbs(value: str) -> Iterator[str]:
     for part in value.split(","):
-        name, _, rest = part.partition("=")
+        name, _, remainder = part.partition("=")
         if name in ("nodes", "select"):
-            yield from _chunk_of_pbs(rest)
+            yield from _chunk_of_pbs(remainder)
         else:
-            yield from _resource_of_pbs(name, rest, part)
+            yield from _resource_of_pbs(name, remainder, part)
 
 
 def _chunk_of_pbs(value: str) -> Iterator[str]:
@@ -140,9 +140,9 @@ def _chunk_of_pbs(value: str) -> Iterator[str]:
     elif not _COUNT.fullmatch(first):
         yield f"{_PART}{first}"
     for part in parts:
-        name, equals, rest = part.partition("=")
+        name, equals, remainder = part.partition("=")
         if equals:
-            yield from _resource_of_pbs(name, rest, part)
+            yield from _resource_of_pbs(name, remainder, part)
         elif name not in _GPU_MODES:
             yield f"{_PART}{part}"
 
@@ -169,9 +169,9 @@ def _resource_of_pbs(name: str, value: str, part: str) -> Iterator[str]:
 
 def _clock(value: str) -> str:
     """Return a walltime, which is in seconds if it has no colon; days can be a fourth number."""
-    days, *rest = value.split(":") if value.count(":") == 3 else ("", value)
+    days, *remainder = value.split(":") if value.count(":") == 3 else ("", value)
     if days:
-        return f"{days}-{':'.join(rest)}"
+        return f"{days}-{':'.join(remainder)}"
     return f"{value}s" if _COUNT.fullmatch(value) else value
 
 
@@ -195,9 +195,9 @@ def _mail_of_pbs(value: str) -> Iterator[str]:
 
 def _attributes_of_pbs(value: str) -> Iterator[str]:
     """Translate -W depend=afterok:7,umask=022; a dependency can have further parts after commas."""
-    name, _, rest = value.partition("=")
+    name, _, remainder = value.partition("=")
     if name == "depend":
-        yield f"--dependency={rest}"
+        yield f"--dependency={remainder}"
     elif name not in ("umask", "sandbox", "stagein", "stageout"):
         yield f"{_PART}-W {value}"
 
@@ -258,8 +258,8 @@ def _limit_of_lsf(value: str) -> Iterator[str]:
 
 def _name_of_lsf(value: str) -> Iterator[str]:
     """Translate NAME, NAME[1-10] and NAME[1-10]%2."""
-    name, bracket, rest = value.partition("[")
-    indices, _, throttle = rest.partition("]")
+    name, bracket, remainder = value.partition("[")
+    indices, _, throttle = remainder.partition("]")
     if name:
         yield f"--job-name={name}"
     if bracket:
@@ -290,9 +290,9 @@ def _requirement_of_lsf(value: str) -> Iterator[str]:
     if match := _NGPUS.search(value):
         yield f"--gpus={match[1]}"
         value = _NGPUS.sub("", value)
-    rest = re.sub(r"span\[(hosts=1|ptile=[0-9]+)\]|rusage\[[\s,:]*\]", "", value).strip()
-    if rest:
-        yield f"{_PART}-R {rest}"
+    remainder = re.sub(r"span\[(hosts=1|ptile=[0-9]+)\]|rusage\[[\s,:]*\]", "", value).strip()
+    if remainder:
+        yield f"{_PART}-R {remainder}"
 
 
 _ENDED = {"done": "afterok", "ended": "afterany", "exit": "afternotok", "started": "after"}

@@ -125,9 +125,9 @@ class OptionReader(Struct, frozen=True):
     def read(self, words: Sequence[str]) -> tuple[list[AnySetting], list[str]]:
         """Parse the options at the start of `words`; return them and the remaining words. Raises BadUsage."""
         settings, operands = list[AnySetting](), list[str]()
-        known = table.KNOWN_IN_FOREGROUND if self.more else table.KNOWN
+        known_options = table.KNOWN_IN_FOREGROUND if self.more else table.KNOWN
         try:
-            for name, text in taken(known, words, operands, permute=False, is_value=is_value):
+            for name, text in taken(known_options, words, operands, permute=False, is_value=is_value):
                 settings += self._settings(name, text)
         except UnreadableWord as error:
             raise self._refused(error) from None
@@ -184,7 +184,9 @@ def _unknown(name: str) -> str:
     near = get_close_matches(name, [*table.BY_NAME, *table.HARMLESS], 1)
     if near and (near[0][0] in name[:2] or name == near[0][1:]):  # a slip seldom changes how a word begins
         return f"{spelled}; did you mean --{near[0]}?"
-    fitting = [f"--{one}" for one in sorted(table.BY_NAME) if name and one.startswith(name)]
+    fitting = [
+        f"--{option_name}" for option_name in sorted(table.BY_NAME) if name and option_name.startswith(name)
+    ]
     return f"{spelled}: it is the beginning of {', '.join(fitting)}" if fitting else spelled
 
 
@@ -197,12 +199,12 @@ def read(
     the command beside those of the table.
     """
     ignored: dict[str, str] = {}
-    settings, rest = OptionReader(ignored=ignored, more=more or {}).read(words)
-    if rest[:1] == [":"]:
+    settings, operands = OptionReader(ignored=ignored, more=more or {}).read(words)
+    if operands[:1] == [":"]:
         raise heterogeneous("':' between the options of several components")
     if ignored:
         settings.append(Setting(table.IGNORED, " ".join(ignored), ignored))
-    return settings, rest
+    return settings, operands
 
 
 def heterogeneous(place: str) -> BadUsage:
@@ -214,30 +216,30 @@ def heterogeneous(place: str) -> BadUsage:
     )
 
 
-def from_script(found: Directives, name: str) -> tuple[list[AnySetting], list[str]]:
+def from_script(script_lines: Directives, name: str) -> tuple[list[AnySetting], list[str]]:
     """Parse the header lines of a script; return the options and warnings. Raises BadUsage."""
     settings: list[AnySetting] = []
     ignored: dict[str, str] = {}
     warnings: list[str] = []
-    for line in found.lines:
-        reader = OptionReader(name, line.number, found.family, ignored)
+    for line in script_lines.lines:
+        reader = OptionReader(name, line.number, script_lines.family, ignored)
         words = line.words
-        if found.family.startswith("#"):
-            translation = foreign.read(found.family, words, f"{name}:{line.number}")
+        if script_lines.family.startswith("#"):
+            translation = foreign.read(script_lines.family, words, f"{name}:{line.number}")
             words = translation.words
             warnings += [
-                f"{name}: line {line.number}: {found.family} {part} has no meaning here and is ignored"
+                f"{name}: line {line.number}: {script_lines.family} {part} has no meaning here and is ignored"
                 for part in translation.unknown
             ]
-        given, rest = reader.read(words)
-        if rest and rest[0] in _HETEROGENEOUS:
-            raise heterogeneous(f"{reader.place}{rest[0]}")
-        if rest or "--" in line.words:
-            word = shown(rest[0] if rest else "--")
+        line_settings, operands = reader.read(words)
+        if operands and operands[0] in _HETEROGENEOUS:
+            raise heterogeneous(f"{reader.place}{operands[0]}")
+        if operands or "--" in line.words:
+            word = shown(operands[0] if operands else "--")
             raise BadUsage(f"{reader.place}{word} is not an option (invalid directive)")
-        settings.extend(given)
+        settings.extend(line_settings)
     warnings += [
-        f"{name}: line {setting.line}: {said}" for setting in settings if (said := unexpanded(setting))
+        f"{name}: line {setting.line}: {remark}" for setting in settings if (remark := unexpanded(setting))
     ]
     if ignored:
         warnings.append(f"{name}: ignored, without effect here: {', '.join(ignored)}")
@@ -391,9 +393,9 @@ def _resources(settings: Settings, site: SubmitContext) -> tuple[tuple[str, int]
         for name, count in setting.value.resources:
             if name not in site.resources:
                 shard = ("shard",) if site.shards_per_gpu else ()
-                known = ("gpu", *shard, *site.resources)
-                meant = _nearest(name, known)
-                hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+                names = ("gpu", *shard, *site.resources)
+                meant = _nearest(name, names)
+                hint = f"did you mean {meant}?" if meant else f"there are {', '.join(names)}"
                 raise setting.bad(
                     f": invalid generic resource specification, there is no {quoted(name)} here; {hint}"
                 )
@@ -401,10 +403,10 @@ def _resources(settings: Settings, site: SubmitContext) -> tuple[tuple[str, int]
     return tuple(sorted(resources.items()))
 
 
-def _nearest(word: str, known: tuple[str, ...]) -> str:
+def _nearest(word: str, names: tuple[str, ...]) -> str:
     from difflib import get_close_matches  # slow to import, and only needed for this message
 
-    return next(iter(get_close_matches(word, known, 1, 0.5)), "")
+    return next(iter(get_close_matches(word, names, 1, 0.5)), "")
 
 
 def tasks(settings: Settings, gpus: int) -> int:
@@ -413,12 +415,12 @@ def tasks(settings: Settings, gpus: int) -> int:
     each_gpu = settings.value(table.NTASKS_PER_GPU, 0)
     if each_gpu and not gpus:
         raise settings["ntasks-per-gpu"].bad(": tasks per GPU need --gpus or --gpu-mem")
-    found = settings.value(table.NTASKS, 0) or each_node or each_gpu * gpus or 1
-    if each_node and found > each_node:
-        nodes = -(-found // each_node)
+    number = settings.value(table.NTASKS, 0) or each_node or each_gpu * gpus or 1
+    if each_node and number > each_node:
+        nodes = -(-number // each_node)
         setting = settings["ntasks-per-node"]
-        raise setting.bad(f": {found} tasks would need {nodes} nodes; fgsched schedules one host")
-    return found
+        raise setting.bad(f": {number} tasks would need {nodes} nodes; fgsched schedules one host")
+    return number
 
 
 def _cpus(settings: Settings, gpus: int) -> int:
@@ -437,8 +439,8 @@ def _possible(settings: Settings, cpus: int) -> int:
     """Return the number of CPUs. Raises BadUsage, with the options that ask for it, if they are too many."""
     if cpus > MOST_CPUS:
         named = [settings[slot] for slot in _OF_CPUS if slot in settings]
-        asked = " ".join(f"{setting.label}={setting.text}" for setting in named)
-        raise BadUsage(f"{asked}: {cpus} CPUs; limit {MOST_CPUS}")
+        requested = " ".join(f"{setting.label}={setting.text}" for setting in named)
+        raise BadUsage(f"{requested}: {cpus} CPUs; limit {MOST_CPUS}")
     return cpus
 
 
@@ -480,9 +482,11 @@ def _gpu_memory(settings: Settings, gpus: int, site: SubmitContext) -> tuple[int
     setting = settings.of(table.GPU_MEM)
     if setting is None:
         return gpus, GpuMemory()
-    asked = settings.of(table.GPUS)
-    if asked is not None and not gpus:
-        raise setting.bad(f": GPU memory needs a GPU, and {asked.label}={asked.text} asks for none")
+    amount_of_gpus = settings.of(table.GPUS)
+    if amount_of_gpus is not None and not gpus:
+        raise setting.bad(
+            f": GPU memory needs a GPU, and {amount_of_gpus.label}={amount_of_gpus.text} asks for none"
+        )
     if 0 < setting.value.size < site.context_memory and setting.text[-1:].isdecimal():
         size, context = format_mebibytes(site.context_memory), vendors.of_host().facts.context
         raise setting.bad(f" is in MiB, less than the {size} of a {context} here; request more")

@@ -84,12 +84,12 @@ def _tokens(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _sane(environ: Mapping[str, str]) -> tuple[dict[str, str], int]:
-    kept = {
+    kept_variables = {
         name: value
         for name, value in environ.items()
         if name and "=" not in name and "\0" not in name + value
     }
-    return kept, len(environ) - len(kept)
+    return kept_variables, len(environ) - len(kept_variables)
 
 
 def _login(environ: Mapping[str, str]) -> dict[str, str]:
@@ -103,8 +103,8 @@ def _without_hook(environment: dict[str, str]) -> dict[str, str]:
     if _HOOK not in preload:
         return environment
     paths = [path for path in re.split(r"[ :]+", preload) if path and not path.endswith(f"/{_HOOK}")]
-    rest = {name: value for name, value in environment.items() if name != "LD_PRELOAD"}
-    return {**rest, "LD_PRELOAD": ":".join(paths)} if paths else rest
+    others = {name: value for name, value in environment.items() if name != "LD_PRELOAD"}
+    return {**others, "LD_PRELOAD": ":".join(paths)} if paths else others
 
 
 def _check_size(environment: Mapping[str, str]) -> None:
@@ -318,40 +318,42 @@ class SubmissionPreparer:
             given = Settings({**script.settings, **before})
             notes = [*self._known_partition(given), *self._known_reservation(given)]
             plan = self._plan(script, Settings(self._of_partition(given) | given), words[1:], line)
-            told = (*plan.warnings, *warnings, *notes)
-            plan = self._plans[key] = structs.replace(plan, warnings=told)
+            all_warnings = (*plan.warnings, *warnings, *notes)
+            plan = self._plans[key] = structs.replace(plan, warnings=all_warnings)
             return plan
         return _with_words(plan, script, words[1:], line)
 
-    def _known_partition(self, given: Settings) -> list[str]:
+    def _known_partition(self, settings: Settings) -> list[str]:
         """Remove an unknown partition, if the site then lets jobs run in its default; return a warning."""
-        if "partition" not in given or "partition" not in self._site.ignores:
+        if "partition" not in settings or "partition" not in self._site.ignores:
             return []
-        names = given["partition"].text.split(",")
+        names = settings["partition"].text.split(",")
         if all(name in self._site.partitions for name in names):
             return []
-        label = given.pop("partition").text
+        label = settings.pop("partition").text
         return [f"--partition={label}: no such partition here; the job runs in {self._site.partition}"]
 
-    def _known_reservation(self, given: Settings) -> list[str]:
+    def _known_reservation(self, settings: Settings) -> list[str]:
         """Remove an unknown reservation, if the site then lets jobs run without it; return a warning."""
-        setting = given.get("reservation")
+        setting = settings.get("reservation")
         if setting is None or "reservation" not in self._site.ignores:
             return []
         if setting.text in self._site.reservations:
             return []
-        del given["reservation"]
+        del settings["reservation"]
         return [f"--reservation={setting.text}: ignored, no such reservation here"]
 
-    def _of_partition(self, given: Settings) -> dict[str, AnySetting]:
+    def _of_partition(self, settings: Settings) -> dict[str, AnySetting]:
         """Return the defaults of the partition; its GPUs only if none are requested."""
-        name = _text(given, "partition", self._site.partition).partition(",")[0]
+        name = _text(settings, "partition", self._site.partition).partition(",")[0]
         of_partition = self._site.defaults.get(name, {})
-        asks = "gpus" in given or "gpu-mem" in given
+        asks = "gpus" in settings or "gpu-mem" in settings
         return {
-            BY_NAME[own].slot: Setting(BY_NAME[own], text, BY_NAME[own].parse(text), f"partition {name}")
-            for own, text in of_partition.items()
-            if not (asks and own in ("gpus", "gpu-mem"))
+            BY_NAME[own_option].slot: Setting(
+                BY_NAME[own_option], text, BY_NAME[own_option].parse(text), f"partition {name}"
+            )
+            for own_option, text in of_partition.items()
+            if not (asks and own_option in ("gpus", "gpu-mem"))
         }
 
     def _script(self, wrap: AnySetting | None, words: Sequence[str], before: Settings) -> _Script:
@@ -391,16 +393,18 @@ class SubmissionPreparer:
         if source.program:
             name = os.path.basename(source.program)
             return _Script(name, b"", Settings(), program=source.program, slurm=self._is_slurm)
-        found = directives(source.data, source.name, ignore_sbatch=ignore_sbatch, ignore_pbs=ignore_pbs)
-        settings, warnings = options.from_script(found, source.name)
+        script_lines = directives(
+            source.data, source.name, ignore_sbatch=ignore_sbatch, ignore_pbs=ignore_pbs
+        )
+        settings, warnings = options.from_script(script_lines, source.name)
         return _Script(
             name=self._name if word is None else os.path.basename(word),
             data=source.data,
             settings=options.latest(settings, strict=True),
-            warnings=(*found.warnings, *warnings),
-            slurm=found.family == "SBATCH" or self._is_slurm,
+            warnings=(*script_lines.warnings, *warnings),
+            slurm=script_lines.family == "SBATCH" or self._is_slurm,
             label=source.name,
-            unread=found.unread,
+            unread=script_lines.unread,
         )
 
     def _plan(self, script: _Script, settings: Settings, args: Sequence[str], line: str) -> Prepared:
@@ -523,8 +527,8 @@ class SubmissionPreparer:
             setting = settings.get(slot)
             if setting is not None:
                 values = self._values(request.name, setting.text)
-                made = settings.value(table.MKDIR, False)
-                yield self._here.check_output(setting, values, request.chdir, make=made)
+                makes_directories = settings.value(table.MKDIR, False)
+                yield self._here.check_output(setting, values, request.chdir, make=makes_directories)
                 if "array" in settings and not request.append and is_one_for_all(setting.text):
                     yield f"{setting.label}: all tasks of the array overwrite one file; %a is their index"
 
@@ -600,9 +604,9 @@ def _early_signal(settings: Settings, *, slurm: bool) -> EarlySignal | None:
 
 def conditions(settings: Settings, here: Surroundings) -> dict[str, Any]:
     """Return the fields of the request that these options set. Raises BadUsage."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if "array" in settings:
-        found["array"], found["throttle"] = parse_array(settings["array"].text)
+        fields["array"], fields["throttle"] = parse_array(settings["array"].text)
     for slot, field in (
         ("dependency", "dependency"),
         ("kill-on-invalid-dep", "kill_invalid"),
@@ -611,24 +615,24 @@ def conditions(settings: Settings, here: Surroundings) -> dict[str, Any]:
         ("mail-user", "mail_user"),
     ):
         if slot in settings:
-            found[field] = settings[slot].value
+            fields[field] = settings[slot].value
     now = time.time()
     if "begin" in settings:
         begin = here.moment(settings["begin"].text)[0]
-        found["begin"] = math.ceil(begin) if begin > now else 0
+        fields["begin"] = math.ceil(begin) if begin > now else 0
     if "deadline" in settings:
-        found["deadline"] = int(here.moment(settings["deadline"].text)[0])
-        if found["deadline"] <= now:
+        fields["deadline"] = int(here.moment(settings["deadline"].text)[0])
+        if fields["deadline"] <= now:
             raise settings["deadline"].bad(" has passed")
-    _check_times(settings, found)
-    return found
+    _check_times(settings, fields)
+    return fields
 
 
-def _check_times(settings: Settings, found: Mapping[str, Any]) -> None:
+def _check_times(settings: Settings, fields: Mapping[str, Any]) -> None:
     """Refuse a deadline that is too early for the time limit or the begin time."""
-    if "deadline" not in found:
+    if "deadline" not in fields:
         return
-    if found.get("begin", 0) + settings.value(table.TIME, 0) > found["deadline"]:
+    if fields.get("begin", 0) + settings.value(table.TIME, 0) > fields["deadline"]:
         what = " and ".join(f"--{name}" for name in ("begin", "time") if name in settings)
         raise BadUsage(
             f"{settings['deadline'].label}={settings['deadline'].text}: {what} leave no time for it"
@@ -678,16 +682,16 @@ def by_option(settings: Settings, tasks: int) -> dict[str, str]:
 
     Programs decide by their presence: with SLURM_NTASKS, some expect to be started by srun.
     """
-    found = {}
+    variables = {}
     if not {"ntasks", "ntasks-per-node", "ntasks-per-gpu"}.isdisjoint(settings):
-        found = dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(tasks))
+        variables = dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(tasks))
     if "cpus-per-task" in settings:
         cpus = str(settings.value(table.CPUS_PER_TASK, 1))
-        found |= {"SLURM_CPUS_PER_TASK": cpus, "SLURM_TRES_PER_TASK": f"cpu={cpus}"}
+        variables |= {"SLURM_CPUS_PER_TASK": cpus, "SLURM_TRES_PER_TASK": f"cpu={cpus}"}
     for setting in settings.values():
         name = setting.option.name
         if name in _OF_OPTIONS:
-            found[_OF_OPTIONS[name]] = setting.text
+            variables[_OF_OPTIONS[name]] = setting.text
         elif name in _IN_MEBIBYTES:
-            found[_IN_MEBIBYTES[name]] = str(setting.value.size >> 20)
-    return found
+            variables[_IN_MEBIBYTES[name]] = str(setting.value.size >> 20)
+    return variables

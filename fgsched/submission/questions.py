@@ -59,10 +59,10 @@ class Asking:
             accept(shown(word), data)
             return Source(shown(word), data)
         words = (directory,) if word is None else (directory, word)
-        found = self._must_know(LineQuestion(kind="script", words=words), {2, 3})
-        if len(found) == 2:
-            raise NoScript(*found)
-        name, text, program = found
+        answer_words = self._must_know(LineQuestion(kind="script", words=words), {2, 3})
+        if len(answer_words) == 2:
+            raise NoScript(*answer_words)
+        name, text, program = answer_words
         data = text.encode(errors="surrogateescape")
         if not program:
             accept(name, data)

@@ -88,27 +88,27 @@ def gres(text: str) -> Amount:
     if text.lower() == "none":  # a word of Slurm
         return Amount("none", 0)
     for part in text.split(","):
-        name, _, rest = part.partition(":")
+        name, _, amount = part.partition(":")
         if name in ("gpu", "shard"):
             if gpus is not None:
                 raise BadValue(text, " asks for GPUs twice")
-            gpus = _gpus(text, name, rest)
-        elif not _RESOURCE.fullmatch(name) or not re.fullmatch(r"[0-9]{0,5}", rest) or name in others:
+            gpus = _gpus(text, name, amount)
+        elif not _RESOURCE.fullmatch(name) or not re.fullmatch(r"[0-9]{0,5}", amount) or name in others:
             raise BadValue(text, ": invalid generic resource specification (gpu:AMOUNT, or NAME:N)")
-        elif rest != "0":
-            others[name] = int(rest or 1)
+        elif amount != "0":
+            others[name] = int(amount or 1)
     return replace(gpus or Amount("none", 0), resources=tuple(sorted(others.items())))
 
 
-def _gpus(text: str, resource: str, rest: str) -> Amount:
+def _gpus(text: str, resource: str, amount: str) -> Amount:
     if resource == "shard":
-        if rest and not re.fullmatch(r"[0-9]{1,9}", rest):
+        if amount and not re.fullmatch(r"[0-9]{1,9}", amount):
             raise BadValue(text, " is not a whole number of shards")
-        return Amount("shard", int(rest or 1) * WHOLE)
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_. -]*", rest):
-        return Amount("gpu", WHOLE, rest)  # a type alone: one card of it
+        return Amount("shard", int(amount or 1) * WHOLE)
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_. -]*", amount):
+        return Amount("gpu", WHOLE, amount)  # a type alone: one card of it
     try:
-        return gpus(rest or "1")
+        return gpus(amount or "1")
     except BadValue as error:
         raise BadValue(text, error.why) from None
 
@@ -312,17 +312,17 @@ def moment(text: str) -> str:
 def begin(text: str) -> int:
     """Parse an earliest start into epoch seconds; 0 for a time in the past. Raises BadValue."""
     now = time.time()
-    found = parse_time(text, now)
-    return math.ceil(found) if found > now else 0
+    epoch = parse_time(text, now)
+    return math.ceil(epoch) if epoch > now else 0
 
 
 def deadline(text: str) -> int:
     """Parse a deadline into epoch seconds. Raises BadValue if it has passed."""
     now = time.time()
-    found = parse_time(text, now)
-    if found <= now:
+    epoch = parse_time(text, now)
+    if epoch <= now:
         raise BadValue(text, " has passed")
-    return int(found)
+    return int(epoch)
 
 
 def nodes(text: str) -> int:
@@ -342,9 +342,9 @@ def early_signal(text: str) -> EarlySignal:
 
     B: sends the signal to the shell only, C: to its children only.
     """
-    target, colon, rest = text.rpartition(":")
+    target, colon, signal_text = text.rpartition(":")
     targets = {"": "all", "B": "shell", "C": "children"}
-    named, at, before = rest.partition("@")
+    named, at, before = signal_text.partition("@")
     if target not in targets or (colon and not target):
         raise BadValue(text, f": {quoted(target + ':')} is not B: (the shell only) or C: (its children only)")
     if at and (not re.fullmatch(r"[0-9]{1,6}", before) or int(before) > _LATEST_SIGNAL):

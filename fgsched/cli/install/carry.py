@@ -178,13 +178,13 @@ class Carrier:
         self._manifest.note(command.key, ManifestEntry(kind="command", undo=command.undo, is_done=True))
 
     def _remove(self, path: str, kind: str) -> None:
-        there = below(self._root, path)
+        target = below(self._root, path)
         if kind == "directory":
-            if path != STATE and not any(there.iterdir()):
-                with places.pinned(there) as pinned:
+            if path != STATE and not any(target.iterdir()):
+                with places.pinned(target) as pinned:
                     pinned.rmdir()
         else:
-            with suppress(FileNotFoundError), places.pinned(there) as pinned:
+            with suppress(FileNotFoundError), places.pinned(target) as pinned:
                 disk.remove(pinned.with_name(pinned.name + _NEW), missing_ok=True)
                 disk.remove(pinned, missing_ok=True)
         self._step()
@@ -222,5 +222,5 @@ def run(words: Sequence[str]) -> str:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except OSError as error:
         return str(error.strerror)
-    said = done.stderr.strip() or done.stdout.strip()
-    return "" if done.returncode == 0 else said or f"exit status {done.returncode}"
+    message = done.stderr.strip() or done.stdout.strip()
+    return "" if done.returncode == 0 else message or f"exit status {done.returncode}"

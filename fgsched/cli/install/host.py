@@ -153,8 +153,8 @@ def _is_found(root: Path, place: str, file: Path) -> bool:
     """Return whether a file is where programs look without a link of ours."""
     if file.parent == _LOCAL / place:
         return True
-    there = [_below(root, f"/usr/{place}/{file.name}{ending}") for ending in ("", ".gz")]
-    return any(path.exists() for path in there)
+    files_there = [_below(root, f"/usr/{place}/{file.name}{ending}") for ending in ("", ".gz")]
+    return any(path.exists() for path in files_there)
 
 
 def _below(root: Path, path: str) -> Path:
@@ -164,7 +164,7 @@ def _below(root: Path, path: str) -> Path:
 def look(root: Path, paths: Iterable[str]) -> dict[str, PathContent]:
     """Return what is at each of these paths; a path that is not there is left out."""
     path_contents = {path: _found(_below(root, path)) for path in paths}
-    return {path: one for path, one in path_contents.items() if one is not None}
+    return {path: content for path, content in path_contents.items() if content is not None}
 
 
 def _found(path: Path) -> PathContent | None:

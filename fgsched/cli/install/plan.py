@@ -112,15 +112,15 @@ def digest(kind: str, text: str) -> str:
     return text if kind == "link" else ""
 
 
-def with_parents(wants: Iterable[Want], found: Mapping[str, PathContent]) -> Iterator[Want]:
+def with_parents(wants: Iterable[Want], contents: Mapping[str, PathContent]) -> Iterator[Want]:
     """Yield the wants, each after the directories above it that do not exist."""
-    known = set(found)
+    known_paths = set(contents)
     for want in wants:
         for above in reversed(PurePosixPath(want.path).parents):
-            if str(above) not in known:
-                known.add(str(above))
+            if str(above) not in known_paths:
+                known_paths.add(str(above))
                 yield Want(path=str(above), kind="directory", mode=0o755, about=f"for {want.path}")
-        known.add(want.path)
+        known_paths.add(want.path)
         yield want
 
 
@@ -132,32 +132,32 @@ def paths(wants: Iterable[Want]) -> set[str]:
 
 
 def to_install(
-    wants: Iterable[Want], found: Mapping[str, PathContent], manifest: Mapping[str, ManifestEntry]
+    wants: Iterable[Want], contents: Mapping[str, PathContent], manifest: Mapping[str, ManifestEntry]
 ) -> list[Action]:
     """Return the actions after which everything wanted is there.
 
     Args:
-        found: what is on disk at the paths; a path that is not there is left out.
+        contents: what is on disk at the paths; a path that is not there is left out.
         manifest: what earlier runs made.
     """
     decided = (
-        _of(parent, found.get(parent.path), manifest.get(parent.path))
-        for parent in with_parents(wants, found)
+        _of(parent, contents.get(parent.path), manifest.get(parent.path))
+        for parent in with_parents(wants, contents)
     )
     return [action for action in decided if action is not None]
 
 
-def _of(want: Want, found: PathContent | None, entry: ManifestEntry | None) -> Action | None:
-    if found is None:
+def _of(want: Want, content: PathContent | None, entry: ManifestEntry | None) -> Action | None:
+    if content is None:
         return Make(want)
-    if (found.kind, found.digest) == (want.kind, want.digest):
+    if (content.kind, content.digest) == (want.kind, want.digest):
         return Make(want) if want.is_recorded and entry is None else None
-    if want.is_sites and found.kind == want.kind:
+    if want.is_sites and content.kind == want.kind:
         return None
-    if found.kind != want.kind or entry is None:
+    if content.kind != want.kind or entry is None:
         return LeavePath(want.path, "it was there before, with another content")
-    if found.digest in (entry.digest, entry.was):
-        return Make(want, found.digest)
+    if content.digest in (entry.digest, entry.was):
+        return Make(want, content.digest)
     return LeavePath(want.path, "it was changed after fgsched init wrote it")
 
 
@@ -172,22 +172,22 @@ def to_run(command: RunCommand, entry: ManifestEntry | None, *, is_there: bool) 
     return [] if entry.is_done else [command]
 
 
-def to_remove(manifest: Mapping[str, ManifestEntry], found: Mapping[str, PathContent]) -> list[Action]:
+def to_remove(manifest: Mapping[str, ManifestEntry], contents: Mapping[str, PathContent]) -> list[Action]:
     """Return the actions that take away what is in the manifest, the last first."""
     return [
         action
         for name, entry in reversed(list(manifest.items()))
-        if (action := _without(name, entry, found.get(name)))
+        if (action := _without(name, entry, contents.get(name)))
     ]
 
 
-def _without(name: str, entry: ManifestEntry, found: PathContent | None) -> Action | None:
+def _without(name: str, entry: ManifestEntry, content: PathContent | None) -> Action | None:
     if entry.kind == "command":
         return Undo(name, entry.undo) if entry.undo else None
-    if found is None:
+    if content is None:
         return None
-    if found.kind == entry.kind and (
-        entry.kind == "directory" or found.digest in (entry.digest, entry.was or None)
+    if content.kind == entry.kind and (
+        entry.kind == "directory" or content.digest in (entry.digest, entry.was or None)
     ):
         return Remove(name, entry.kind)
     return LeavePath(name, "it was changed after fgsched init wrote it")

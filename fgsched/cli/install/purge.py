@@ -38,25 +38,27 @@ def purge(root: Path) -> Iterator[str]:
 
 def _remove(path: Path) -> Iterator[str]:
     """Remove a directory, or what is in the directory that a link of root's names, and the link."""
-    kept = []
+    kept_names = []
     try:
         with places.folder(path) as directory:
             entries = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
             try:
-                kept = [name for name in os.listdir(entries) if not _is_removed(entries, name)]
+                kept_names = [name for name in os.listdir(entries) if not _is_removed(entries, name)]
             finally:
                 os.close(entries)
     except PermissionError as error:
         raise NotPermitted(f"{path} is kept: {error.strerror}", "Look at it, then remove it.") from None
     except (FileNotFoundError, NotADirectoryError):
         pass  # a link without a target, or a file
-    yield from (f"keep {shown(str(path / name))}: something is mounted there, or uses it\n" for name in kept)
-    if not kept:
-        with places.pinned(path) as there:
-            if there.is_symlink() or not there.is_dir():
-                there.unlink()
+    yield from (
+        f"keep {shown(str(path / name))}: something is mounted there, or uses it\n" for name in kept_names
+    )
+    if not kept_names:
+        with places.pinned(path) as pinned_path:
+            if pinned_path.is_symlink() or not pinned_path.is_dir():
+                pinned_path.unlink()
             else:
-                there.rmdir()
+                pinned_path.rmdir()
         yield f"remove {path}\n"
 
 
@@ -83,16 +85,16 @@ def _detach_spaces(table: str) -> None:
     Only root can write to the directories above a space.
     """
     for mount in _spaces(table):
-        with suppress(OSError), places.pinned(mount) as there:
-            _LIBC.umount2(os.fsencode(there), _DETACH | _NOFOLLOW)
+        with suppress(OSError), places.pinned(mount) as pinned_path:
+            _LIBC.umount2(os.fsencode(pinned_path), _DETACH | _NOFOLLOW)
 
 
 def _spaces(table: str) -> Sequence[str]:
     """Return the mount points of spaces in the lines of /proc/self/mountinfo."""
-    found = []
+    mount_points = []
     for line in table.splitlines():
         fields, _, kind = line.partition(" - ")
         point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields.split(" ")[4])
         if kind.startswith("tmpfs fgsched ") and Path(point).parent == SYSTEM_RUN / "space":
-            found.append(point)
-    return found
+            mount_points.append(point)
+    return mount_points

@@ -113,8 +113,8 @@ def _finish(environ: Mapping[str, str], *, has_systemd: bool) -> None:
             if not Path(hosts.SENDMAIL).exists():
                 missing = f"there is no {hosts.SENDMAIL}"
                 write(f"no reports are mailed: {missing}; after installing one: fgsched init\n")
-            found = check(client, hosts.ordinary_user(environ, pwd.getpwall), gpus)
-            write(f"\n{found}\n\n{_advice(about)}")
+            problems = check(client, hosts.ordinary_user(environ, pwd.getpwall), gpus)
+            write(f"\n{problems}\n\n{_advice(about)}")
     except NotRunning:
         if has_systemd:
             raise Refused(
@@ -168,8 +168,8 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
     actions = plan.to_remove(manifest.entries, hosts.look(root, manifest.entries))
     if not manifest.exists:
         write("fgsched init has made nothing here\n")
-    for each in actions:
-        action = _possible(each, root)
+    for step in actions:
+        action = _possible(step, root)
         if not (isinstance(action, Remove) and action.path == STATE):  # it stays while it has files
             write(f"{action}\n")
         Carrier(root, manifest, run).carry([action])
@@ -229,14 +229,14 @@ def _end_controller(*, is_purge: bool, is_kill: bool) -> None:
 def _refuse_while_jobs_run() -> None:
     """Refuse to remove the queue of jobs that run without a controller. Raises Refused."""
     run = places().run
-    found = [
+    want_list = [
         job.job
         for place in (generations.others(run, Path()) if run.is_dir() else ())
         for job in generations.living_jobs(place)
     ]
-    if found:
+    if want_list:
         raise Refused(
-            f"the controller is stopped, and jobs still run: {', '.join(map(str, found))}",
+            f"the controller is stopped, and jobs still run: {', '.join(map(str, want_list))}",
             "Wait for their end, or start the controller to cancel them: fgsched start --system (or systemctl"
             " start fgsched), then fgsched uninstall --purge --kill",
         )

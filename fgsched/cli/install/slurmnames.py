@@ -72,8 +72,8 @@ def files(programs: Path, names: Iterable[str], mark: str) -> dict[Path, str]:
 
 def _marked(text: str, mark: str) -> str:
     """Insert a comment, after the line that zsh must find first."""
-    first, rest = text.split("\n", 1)
-    return f"{first}\n{mark}\n{rest}" if first.startswith("#compdef") else f"{mark}\n{text}"
+    first, body = text.split("\n", 1)
+    return f"{first}\n{mark}\n{body}" if first.startswith("#compdef") else f"{mark}\n{text}"
 
 
 def command_of(name: str) -> str:
@@ -113,9 +113,9 @@ def install(folder: Path, environ: Mapping[str, str]) -> str:
 
 def remove(folder: Path) -> str:
     """Remove the programs and completions that `install` wrote; return the message. All other files stay."""
-    there = [name for name in names() if os.path.lexists(folder / name)]
-    ours = [name for name in there if _is_ours(folder / name)]
-    others = [name for name in there if name not in ours]
+    present = [name for name in names() if os.path.lexists(folder / name)]
+    ours = [name for name in present if _is_ours(folder / name)]
+    others = [name for name in present if name not in ours]
     completions = [*filter(_is_ours, _completions(folder))]
     for path in (*(folder / name for name in ours), *completions):
         _unlink(path)
@@ -227,6 +227,6 @@ def _write(path: Path, data: bytes, mode: int) -> None:
 
 def _unlink(path: Path) -> None:
     """Remove a file of ours, where its directory is opened once. Raises StorageError."""
-    with written(path), places.pinned(path) as there:
-        if _is_ours(there):
-            there.unlink()
+    with written(path), places.pinned(path) as pinned_path:
+        if _is_ours(pinned_path):
+            pinned_path.unlink()

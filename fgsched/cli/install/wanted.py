@@ -18,7 +18,7 @@ _UNITS = "/etc/systemd/system"
 
 def wants(host: InstallHost, to: str) -> list[Want]:
     """Return what must be on disk. `to`: the address that gets the reports."""
-    found = [
+    contents = [
         Want(path=STATE, kind="directory", mode=0o700, about="queue, accounts, mails, manifest"),
         Want(path="/etc/fgsched", kind="directory", mode=0o755, about="configuration"),
         Want(
@@ -39,11 +39,11 @@ def wants(host: InstallHost, to: str) -> list[Want]:
     ]
     if not host.has_unit:
         unit = texts.unit(host.program)
-        found.append(Want(path=f"{_UNITS}/{UNIT}", kind="file", text=unit, about="the controller"))
-    found += _regular(host, to)
+        contents.append(Want(path=f"{_UNITS}/{UNIT}", kind="file", text=unit, about="the controller"))
+    contents += _regular(host, to)
     for path, file in sorted(host.links.items()):
-        found.append(Want(path=path, kind="link", text=file, about="so that it is found"))
-    return found
+        contents.append(Want(path=path, kind="link", text=file, about="so that it is found"))
+    return contents
 
 
 def _regular(host: InstallHost, to: str) -> Iterator[Want]:
