@@ -13,6 +13,7 @@ from fgsched.accounting.records import (
     GpuRecord,
     GpuUseRecord,
     HealthEvent,
+    JobSample,
     Minute,
     Owner,
     OwnerUse,
@@ -131,6 +132,18 @@ def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, reade
         with pytest.raises(Unfit):
             ledger.add_jobs([changed(JOB, submitted_at=11.0)])
     assert [job.row["state"] for job in reader.jobs(0, 100)] == ["COMPLETED"]
+
+
+def test_the_samples_of_a_job_go_when_its_account_has_them_and_come_back_no_more(ledger, reader):
+    with ledger.write():
+        ledger.add_samples([JobSample(job=JOB.id, usage=USAGE), JobSample(job=8, usage=USAGE)])
+    assert (reader.sample(JOB.id), reader.sample(8)) == (USAGE, USAGE)
+    with ledger.write():
+        ledger.add_jobs([JOB])
+    assert (reader.sample(JOB.id), reader.sample(8)) == (None, USAGE)
+    with ledger.write():
+        ledger.add_samples([JobSample(job=JOB.id, usage=USAGE)])
+    assert reader.sample(JOB.id) is None
 
 
 def test_minutes_add_up_to_hours_and_these_to_days(ledger, reader):

@@ -273,3 +273,9 @@ def test_a_run_ends_at_the_earlier_of_its_limit_and_its_deadline(limit, deadline
     assert job.deadline == end
     assert job.changed(suspended=50.0).deadline == (None if end is None else end + 50.0)
     assert job.changed(started_at=None).deadline is None
+
+
+@pytest.mark.parametrize(("ended_at", "state"), [(399.9, JobState.TIMEOUT), (400.0, JobState.DEADLINE)])
+def test_a_run_that_its_time_has_ended_is_at_its_deadline_from_that_second_on(ended_at, state):
+    job = a_job(state=JobState.RUNNING, request=Request(name="x", time_limit=600, deadline=400))
+    assert finish(job, a_result(15, "timeout", ended_at=ended_at)).state is state

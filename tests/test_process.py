@@ -8,6 +8,8 @@ import sys
 import pytest
 from msgspec.structs import replace
 
+from fgsched.domain.job import FENCE_DIR
+from fgsched.launch import fence
 from fgsched.system import process
 
 
@@ -120,3 +122,22 @@ def test_a_process_that_left_its_session_is_found_by_its_mark(sleeper, tmp_path)
     found = process.marked(tmp_path)
     assert found == [process.identify(child.pid)]
     assert neighbour.pid not in {identity.pid for identity in found}
+
+
+def test_the_programs_of_a_fence_are_those_with_its_variable_and_those_below_its_first(tmp_path):
+    words, environ = ["sh", "-c", "sleep 1000000 & echo started; wait"], {"PATH": os.environ["PATH"]}
+    with (
+        subprocess.Popen(words, env=environ, stdout=subprocess.PIPE) as first,
+        subprocess.Popen(
+            ["sleep", "1000000"], env={"PATH": os.environ["PATH"], FENCE_DIR: str(tmp_path)}
+        ) as other,
+    ):
+        first.stdout.readline()
+        below = {pid for pid, parent in process.parents().items() if parent == first.pid}
+        try:
+            assert len(below) == 1
+            assert fence.members(tmp_path, first.pid) == {first.pid, other.pid, *below}
+            assert fence.members(tmp_path, 0) == {other.pid}
+        finally:
+            for pid in (first.pid, other.pid, *below):
+                os.kill(pid, signal.SIGKILL)

@@ -91,7 +91,7 @@ class QueryHandlers:
         self, look: CallerView, jobs: Sequence[Job], wanted: Getters
     ) -> Iterator[list[protocol.JobInfo]]:
         """Yield the attributes of jobs in one piece, or in several if an attribute is read from files."""
-        size = _WITH_FILES if "srun_steps" in wanted else max(1, len(jobs))
+        size = _WITH_FILES if "srun_steps" in wanted else len(jobs)
         for part in cut(jobs, size) if jobs else [jobs]:
             yield [self._info(look, job, wanted) for job in part]
 
