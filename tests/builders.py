@@ -29,6 +29,7 @@ from fgsched.store import GpuAllocation, NewJob
 GIB = 2**30
 LIMITS = HostLimits(cpus=1000, host_memory=2**50)
 BOOT = "boot-1"
+_MOST_TURNS = 1000  # in which a world must settle
 ROOT = Caller(0, 0, "root", is_operator=True)
 
 
@@ -93,6 +94,7 @@ class PretendHost:
     signals: list[int] = field(default_factory=list)
     stopped: set[tuple[int, int]] = field(default_factory=set)
     inbox: list[Event] = field(default_factory=list)  # of the controller that is up
+    now: float = 0.0  # epoch seconds, of the last turn
 
     def attempt(self, job: Job) -> Attempt:
         return self.attempts.setdefault((job.id, job.attempt), Attempt())
@@ -194,20 +196,56 @@ class PretendHost:
         return [key for key, attempt in self.attempts.items() if attempt.alive]
 
 
+class Part:
+    """Something that a host has besides its jobs. `World` calls the methods; each has a default."""
+
+    world: "World"
+
+    def gpu_states(self) -> GpuStates | None:
+        """Return the states of the GPUs for the next controller; None: those of GPUs that nobody looks at."""
+        return None
+
+    def furnish(self) -> None:
+        """Give the new controller what it must have before it recovers."""
+
+    def started(self) -> None:
+        """Act after a controller has recovered."""
+
+    def handlers(self) -> Sequence[Any]:
+        """Return further handlers of requests."""
+        return ()
+
+    def act(self) -> bool:
+        """Act when the controller has nothing left to do; return whether it needs another turn."""
+        return False
+
+
 class World:
-    """A store and a host that last, and one controller after another."""
+    """A store and a host that last, and one controller after another.
+
+    `World([a_gpu(0)], epilogs=Epilogs())` has a part of the host, as `world.epilogs`. Each turn takes `tick`
+    seconds.
+    """
 
     def __init__(
-        self, gpus: Sequence[Gpu], *, limits: HostLimits = LIMITS, host: PretendHost | None = None
+        self,
+        gpus: Sequence[Gpu],
+        *,
+        limits: HostLimits = LIMITS,
+        host: PretendHost | None = None,
+        tick: float = 1.0,
+        **parts: Part,
     ) -> None:
-        self.gpus = gpus
-        self.limits = limits
+        self.gpus, self.limits, self.tick = gpus, limits, tick
         self.store = CrashingStore(":memory:")
         weakref.finalize(self.store, self.store._db.close)  # hundreds of tests do not close it
         self.host = host or PretendHost()
         self.now = 1000.0
         self.acknowledged: list[int] = []
-        self.rules = Rules(max_script=1000, default_time=0)
+        self.parts = tuple(parts.values())
+        for name, part in parts.items():
+            setattr(self, name, part)
+            part.world = self
         with self.store.write():
             self.store.put_gpus(gpus)
         self.start()
@@ -216,24 +254,23 @@ class World:
         """A controller takes its place."""
         self.store.engine = None
         self.host.inbox.clear()
+        states = next(filter(None, (part.gpu_states() for part in self.parts)), None)
         self.engine = CrashingEngine(
-            self.store, self.host, self.new_gpu_states(), limits=self.limits, tier="shim"
+            self.store, self.host, states or GpuStates(self.gpus), limits=self.limits, tier="shim"
         )
-        self.furnish()
+        self.job_handlers = JobHandlers(self.engine, Rules(max_script=1000, default_time=0))
+        for part in self.parts:
+            part.furnish()
         self.engine.recover(self.now)
         self.store.engine = self.engine
-
-    def new_gpu_states(self) -> GpuStates:
-        return GpuStates(self.gpus)
-
-    def furnish(self) -> None:
-        """Whoever else has to be there before the controller recovers."""
+        for part in self.parts:
+            part.started()
 
     def handlers(self) -> Sequence[Any]:
         """Return the handlers that `ask` can reach."""
-        return [JobHandlers(self.engine, self.rules)]
+        return [self.job_handlers, *(handlers for part in self.parts for handlers in part.handlers())]
 
-    def ask(self, caller: Caller, name: str, **arguments: Any) -> Any:
+    def ask(self, caller: Caller, name: str, /, **arguments: Any) -> Any:
         """Return the plain answer to a request; raise its refusal. Both come after the commit of its turn."""
         answers: list[Any] = []
 
@@ -255,15 +292,21 @@ class World:
         return outcome["error"]["cause"] if "error" in outcome else outcome["outcome"]
 
     def turn(self, *events: Event) -> None:
-        self.now += 1
+        self.now += self.tick
+        self.host.now = self.now
         happened, self.host.inbox = self.host.inbox, []
         self.engine.turn([*happened, *events], self.now)
+        self.engine.tidy()
 
     def settle(self) -> None:
-        """Turns until nothing more happens by itself."""
+        """Turns until nothing more happens by itself; without a tick, at this moment."""
         self.turn()
-        while self.host.inbox or self.engine.orphans:
+        for _ in range(_MOST_TURNS):
+            acted = [part.act() for part in self.parts]
+            if not (self.host.inbox or any(acted) or (self.engine.orphans and self.tick)):
+                return
             self.turn()
+        raise AssertionError("the world does not settle")
 
     def submit(self, demands: Iterable[Demand], *, key: str = "", user: str = "ann", **more: object) -> None:
         jobs = new_jobs(demands, **more)
@@ -281,7 +324,7 @@ class World:
         self.turn(ClientRequest(act, lambda error: None))
 
     def acknowledge(self, ids: Iterable[int]) -> None:
-        self.acknowledged.extend(one for one in ids if one not in self.acknowledged)
+        self.acknowledged.extend(job_id for job_id in ids if job_id not in self.acknowledged)
 
     def job(self, job_id: int) -> Job:
         past = self.store.past(job_id)

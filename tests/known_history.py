@@ -108,7 +108,7 @@ class Lost(Struct, frozen=True):
     stopped: bool = False  # the controller did not run
 
 
-class World(Struct, frozen=True, kw_only=True):
+class KnownHost(Struct, frozen=True, kw_only=True):
     """A host and all that happens on it."""
 
     models: tuple[tuple[str, int], ...]  # name and GiB of each GPU
@@ -137,7 +137,7 @@ class World(Struct, frozen=True, kw_only=True):
         return any(gap.since <= step < gap.until for gap in self.lost)
 
 
-AccountOf = Callable[[World, Job, Owner], JobAccount]
+AccountOf = Callable[[KnownHost, Job, Owner], JobAccount]
 
 
 def uuid(gpu: int) -> str:
@@ -157,7 +157,7 @@ def owner(job: Job, users: list[str]) -> Owner:
 # -- what the controller sees --------------------------------------------------------------------------
 
 
-def look(world: World, step: int, owners: dict[int, Owner]) -> Look:
+def look(world: KnownHost, step: int, owners: dict[int, Owner]) -> Look:
     """Return the look at the end of a step, which shows what was there in the step."""
     holding = [job for job in world.jobs if job.gpus and job.holds(step)]
     return Look(
@@ -170,13 +170,13 @@ def look(world: World, step: int, owners: dict[int, Owner]) -> Look:
     )
 
 
-def _job(world: World, job: Job, step: int, owner: Owner) -> JobLook:
+def _job(world: KnownHost, job: Job, step: int, owner: Owner) -> JobLook:
     started = next(since for since, until in job.attempts if since <= step < until)
     charged = {uuid(gpu): world.charge(job, gpu) for gpu in job.gpus}
     return JobLook(id=job.id, owner=owner, started_at=world.at(started), charged=charged)
 
 
-def _gpu(world: World, gpu: int, step: int, holding: list[Job]) -> GpuLook:
+def _gpu(world: KnownHost, gpu: int, step: int, holding: list[Job]) -> GpuLook:
     own = [
         ProcessLook(pid=job.id * 100 + at, memory=process.memory * GIB, busy=process.sm, job=job.id)
         for job in holding
@@ -213,7 +213,7 @@ def _gpu(world: World, gpu: int, step: int, holding: list[Job]) -> GpuLook:
     )
 
 
-def _waiting(world: World, step: int) -> list[Waiting]:
+def _waiting(world: KnownHost, step: int) -> list[Waiting]:
     sums: dict[str, list[int]] = {}
     for job in world.jobs:
         if job.waits(step):
@@ -229,7 +229,7 @@ def _waiting(world: World, step: int) -> list[Waiting]:
 # -- the accounts --------------------------------------------------------------------------------------
 
 
-def write(world: World, path: Path, account: AccountOf | None = None) -> None:
+def write(world: KnownHost, path: Path, account: AccountOf | None = None) -> None:
     """Write the accounts of a history; the zone is that of this process. `account`: of an ended job."""
     users = sorted({job.user for job in world.jobs})
     owners = {job.id: owner(job, users) for job in world.jobs}
@@ -250,7 +250,7 @@ def write(world: World, path: Path, account: AccountOf | None = None) -> None:
     ledger.close()
 
 
-def _sample(world: World, ledger: Ledger, owners: dict[int, Owner], account: AccountOf) -> None:
+def _sample(world: KnownHost, ledger: Ledger, owners: dict[int, Owner], account: AccountOf) -> None:
     samples = Samples(interval=STEP)
     _store(ledger, samples.look(before(world, owners)))
     for step in range(world.steps):
@@ -270,7 +270,7 @@ def _sample(world: World, ledger: Ledger, owners: dict[int, Owner], account: Acc
     _store(ledger, samples.finish())
 
 
-def before(world: World, owners: dict[int, Owner]) -> Look:
+def before(world: KnownHost, owners: dict[int, Owner]) -> Look:
     """Return a look at the begin of the history: what follows is counted from there."""
     first = look(world, 0, owners)
     fields = {name: getattr(first, name) for name in Look.__struct_fields__}
@@ -290,7 +290,7 @@ def before(world: World, owners: dict[int, Owner]) -> Look:
 
 
 def _ended(
-    world: World,
+    world: KnownHost,
     ledger: Ledger,
     samples: Samples,
     step: int,
@@ -315,7 +315,7 @@ def _store(ledger: Ledger, samples: list) -> None:
             ledger.add_samples([sample])
 
 
-def account_of(world: World, job: Job, owner: Owner) -> JobAccount:
+def account_of(world: KnownHost, job: Job, owner: Owner) -> JobAccount:
     """Return what the controller hands to the accounts at the end of a job."""
     seconds = sum(until - since for since, until in job.attempts) * STEP
     processes = [process for process in job.processes if job.gpus]
@@ -576,7 +576,7 @@ STRANGERS = (
     Stranger(1, t(-1, 22), t(0, 2), "viz", "blender", 510, 8),
     *(Stranger(2, t(1, 3) + at // 2, t(1, 3) + at // 2 + 1, "eve", "loop", 2000 + at, 1) for at in range(24)),
 )
-HISTORY = World(
+HISTORY = KnownHost(
     models=(
         ("NVIDIA A100 80GB", 80),
         ("NVIDIA A100 80GB", 80),

@@ -8,7 +8,7 @@ from fgsched.domain.policy import Partition, Reservation
 from fgsched.domain.states import JobState
 from fgsched.scheduling.limits import Scope, scopes
 from fgsched.scheduling.placement import charged, cost, is_of_type
-from site_fixture import Yard
+from site_fixture import Site
 
 Left = dict[int, tuple[int, int]]  # card -> share, bytes
 
@@ -16,13 +16,13 @@ Left = dict[int, tuple[int, int]]  # card -> share, bytes
 class Truth:
     """Everything is counted anew from the rows of the store and the cards."""
 
-    def __init__(self, yard: Yard) -> None:
-        self.yard, self.now = yard, yard.now
-        engine = yard.engine
+    def __init__(self, site: Site) -> None:
+        self.site, self.now = site, site.world.now
+        engine = site.world.engine
         self.policy, self.limits = engine.policy, engine.limits
         self.gpus = {gpu.index: gpu for gpu in engine.gpu_states.gpus}
         self.readings = engine.gpu_states.readings
-        self.jobs = yard.store.open_jobs()
+        self.jobs = site.world.store.open_jobs()
         self.holding = [job for job in self.jobs if job.state.holds]
         self.busy = [job for job in self.holding if job.state is not JobState.COMPLETING]
 
@@ -150,7 +150,7 @@ class Truth:
         return len(within), share, seconds + self.used(scope)
 
     def used(self, scope: Scope) -> float:
-        used = self.yard.engine.charges.used(self.yard.engine.jobtable, self.policy, self.now)
+        used = self.site.world.engine.charges.used(self.site.world.engine.jobtable, self.policy, self.now)
         kind, *of = scope.key
         place = {"account": 0, "user": 1}.get(kind)
         return 0.0 if place is None else sum(each for owner, each in used.items() if owner[place] == of[0])

@@ -85,7 +85,7 @@ class Reasons(Truth):
         demand, pool = job.request.demand, job.request.reservation
         relevant = [
             backfill
-            for backfill in self.yard.engine.jobtable._decided.reserved.values()
+            for backfill in self.site.world.engine.jobtable._decided.reserved.values()
             if backfill.job != job.id and not (self.ends(job) <= backfill.at < math.inf)
         ]
         if not self.fits(job, partition):
@@ -98,10 +98,10 @@ class Reasons(Truth):
 
     def _takes_last_place(self, job: Job, partition: Partition, places: list[Hold]) -> bool:
         """Who has a reservation could not start beside it, because of a limit of both."""
-        for backfill in self.yard.engine.jobtable._decided.reserved.values():
+        for backfill in self.site.world.engine.jobtable._decided.reserved.values():
             if backfill.usage is None or backfill.at == math.inf or backfill.job == job.id:
                 continue
-            first = self.yard.job(backfill.job)
+            first = self.site.world.job(backfill.job)
             of_first = {scope.key for scope in self.scopes(first, backfill.usage.partition)}
             for scope in self.scopes(job, partition.name):
                 if scope.key not in of_first:
@@ -163,7 +163,9 @@ class Reasons(Truth):
                     and (other.state.holds or other.id < job.id)
                     for other in self.jobs
                 )
-            rows = [past.job for past in self.yard.store.tasks.of(term.job)] or [self.yard.job(term.job)]
+            rows = [past.job for past in self.site.world.store.tasks.of(term.job)] or [
+                self.site.world.job(term.job)
+            ]
             if term.kind == "after":
                 return any(row.started_at is None for row in rows)
             if any(not row.state.is_final for row in rows):
@@ -172,7 +174,9 @@ class Reasons(Truth):
 
     def is_dependency_lost(self, job: Job) -> bool:
         for term in parse_dependency(job.depends).terms:
-            rows = [past.job for past in self.yard.store.tasks.of(term.job)] or [self.yard.job(term.job)]
+            rows = [past.job for past in self.site.world.store.tasks.of(term.job)] or [
+                self.site.world.job(term.job)
+            ]
             wants = {"afterok": JobState.COMPLETED}.get(term.kind)
             if wants and any(row.state.is_final and row.state is not wants for row in rows):
                 return True

@@ -9,7 +9,7 @@ from fractions import Fraction as F
 from functools import cached_property
 from math import ceil
 
-from known_history import GIB, STEP, WATTS, WHOLE, Job, Stranger, World
+from known_history import GIB, STEP, WATTS, WHOLE, Job, KnownHost, Stranger
 
 CLASSES = ("active", "held-idle", "reserved-empty", "free", "external", "down")
 FAILED = ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
@@ -61,7 +61,7 @@ def rank(values, percent):
 class Truth:
     """What is true of a period of a history, from step `since` up to step `until`."""
 
-    def __init__(self, world: World, since: int, until: int, user: str = "") -> None:
+    def __init__(self, world: KnownHost, since: int, until: int, user: str = "") -> None:
         self.world, self.since, self.until, self.user = world, since, until, user
         self.gpus = range(len(world.models)) if until > 0 and since < world.steps else ()
         self.steps = range(max(0, since), min(until, world.steps))

@@ -18,7 +18,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.steps import finish
 from fgsched.domain.units import SubmitContext as Units
 from fgsched.views.wording import update_word
-from site_fixture import ROOT, Yard
+from site_fixture import ROOT, Site
 
 GPUS = [a_gpu(0), a_gpu(1), a_gpu(2, memory=40 * GIB)]
 CPUS = 12
@@ -113,9 +113,9 @@ class Happenings(RuleBasedStateMachine):
 
     @initialize(config=sites, sampled=st.booleans(), dawdle=st.sampled_from([0.0, 0.0, 10.0]))
     def open(self, config, sampled, dawdle):
-        self.yard = Yard(GPUS, config, sampled=sampled, dawdle=dawdle)
-        self.yard.watched = self.look
-        self.yard.settle()
+        self.site = Site(GPUS, config, sampled=sampled, dawdle=dawdle)
+        self.site.settled = self.look
+        self.site.settle()
 
     def look(self):
         """Called whenever nothing is left to do at a moment."""
@@ -126,12 +126,12 @@ class Happenings(RuleBasedStateMachine):
             self.send(who, **request)
 
     def send(self, who, **request):
-        found = self.yard.ask("submit", who, **self.submission(request))
+        found = self.site.ask("submit", who, **self.submission(request))
         if isinstance(found, dict):
-            self.yard.acknowledged += range(found["first"], found["first"] + found["count"])
+            self.site.world.acknowledged += range(found["first"], found["first"] + found["count"])
 
     def submission(self, request):
-        key = f"key-of-a-submission-{self.yard.now}-{self.yard.store.last_id()}"
+        key = f"key-of-a-submission-{self.site.world.now}-{self.site.world.store.last_id()}"
         record = to_builtins(Request(name="job", **request))
         return {
             "key": key,
@@ -141,19 +141,19 @@ class Happenings(RuleBasedStateMachine):
             "jobs": [[0, 0, 0, False]],
         }
 
-    @precondition(lambda self: self.yard.acknowledged)
+    @precondition(lambda self: self.site.world.acknowledged)
     @rule(
         request=requests,
         kind=st.sampled_from(["afterok", "afterany", "afternotok", "after", "singleton"]),
         which=few,
     )
     def submit_after(self, request, kind, which):
-        other = self.yard.acknowledged[-1 - which % len(self.yard.acknowledged)]
+        other = self.site.world.acknowledged[-1 - which % len(self.site.world.acknowledged)]
         self.send(ANN, **request | {"dependency": kind if kind == "singleton" else f"{kind}:{other}"})
 
     @rule(request=requests, wait=st.integers(1, 200))
     def submit_for_later(self, request, wait):
-        self.send(BOB, **request | {"begin": int(self.yard.now) + wait})
+        self.send(BOB, **request | {"begin": int(self.site.world.now) + wait})
 
     @rule(request=requests, throttle=st.integers(1, 2))
     def submit_array(self, request, throttle):
@@ -165,67 +165,67 @@ class Happenings(RuleBasedStateMachine):
             self.send(ANN, **request | {"reservation": names[which % len(names)]})
 
     def booked(self):
-        return [one.name for one in self.yard.engine.policy.reservations]
+        return [one.name for one in self.site.world.engine.policy.reservations]
 
     @rule(seconds=st.sampled_from([1, 30, 100, 500]))
     def time_passes(self, seconds):
-        self.yard.advance(seconds)
+        self.site.advance(seconds)
 
     def alive(self):
-        attempts = self.yard.host.attempts
-        return [key for key in self.yard.host.running if attempts[key].shepherd]
+        attempts = self.site.host.attempts
+        return [key for key in self.site.host.running if attempts[key].shepherd]
 
     @precondition(alive)
     @rule(which=few, status=st.sampled_from([0, 0, 256]))
     def end_one(self, which, status):
         alive = self.alive()
-        self.yard.end(*alive[which % len(alive)], status)
+        self.site.end(*alive[which % len(alive)], status)
 
     @precondition(alive)
     @rule(which=few)
     def lose_shepherd(self, which):
         alive = self.alive()
-        self.yard.lose_shepherd(*alive[which % len(alive)])
+        self.site.lose_shepherd(*alive[which % len(alive)])
 
     @rule(which=few, verb=st.sampled_from(["cancel", "requeue", "suspend", "resume_jobs", "hold", "release"]))
     def order(self, which, verb):
-        jobs = sorted(self.yard.engine.jobtable.jobs)
+        jobs = sorted(self.site.world.engine.jobtable.jobs)
         if jobs:
-            self.yard.ask(verb, ids=[jobs[which % len(jobs)]])
+            self.site.ask(verb, ids=[jobs[which % len(jobs)]])
 
     @rule(index=st.integers(0, 2), is_drained=st.booleans())
     def drain_or_resume(self, index, is_drained):
         if is_drained:
-            self.yard.ask("drain", gpu=index, reason="fan")
+            self.site.ask("drain", gpu=index, reason="fan")
         else:
-            self.yard.ask("resume", gpu=index)
+            self.site.ask("resume", gpu=index)
 
-    @precondition(lambda self: self.yard.sampled)
+    @precondition(lambda self: self.site.sampled)
     @rule(index=st.integers(0, 2), is_back=st.booleans())
     def lose_gpu(self, index, is_back):
         if not is_back:
-            self.yard.lose_gpu(index)
+            self.site.lose_gpu(index)
         else:
-            self.yard.seen_otherwise(lambda: self.yard.lost.discard(index))
+            self.site.seen_otherwise(lambda: self.site.lost.discard(index))
 
-    @precondition(lambda self: self.yard.sampled)
+    @precondition(lambda self: self.site.sampled)
     @rule(index=st.integers(0, 2), gibs=st.sampled_from([0, 3, 12]))
     def strangers(self, index, gibs):
-        self.yard.seen_otherwise(lambda: self.yard.strangers.update({index: gibs * GIB}))
+        self.site.seen_otherwise(lambda: self.site.strangers.update({index: gibs * GIB}))
 
-    @precondition(lambda self: self.yard.sampled)
+    @precondition(lambda self: self.site.sampled)
     @rule(which=few, stays=st.booleans())
     def linger(self, which, stays):
         """A process of a job stays on its card when the job is over; or all that stayed go."""
         alive = self.alive()
         if not stays:
-            self.yard.seen_otherwise(self.yard.lingering.clear)
+            self.site.seen_otherwise(self.site.lingering.clear)
         elif alive:
-            self.yard.lingering.add(alive[which % len(alive)][0])
+            self.site.lingering.add(alive[which % len(alive)][0])
 
     @rule(name=st.sampled_from(NAMES), change=changes)
     def change_partition(self, name, change):
-        self.yard.ask("update_partition", name=name, values=dict([change]))
+        self.site.ask("update_partition", name=name, values=dict([change]))
 
     @rule(
         wait=st.sampled_from([0, 50, 200]),
@@ -235,9 +235,9 @@ class Happenings(RuleBasedStateMachine):
         flags=st.sampled_from([[], ["ignore_jobs"], ["maint"]]),
     )
     def reserve(self, wait, lasts, share, gpus, flags):
-        start, name = int(self.yard.now) + wait, f"r{self.yard.now:.0f}"
+        start, name = int(self.site.world.now) + wait, f"r{self.site.world.now:.0f}"
         window = {"start": start, "end": start + lasts}
-        self.yard.ask(
+        self.site.ask(
             "create_reservation", name=name, share=share, gpus=gpus, flags=flags, users=["ann"], **window
         )
 
@@ -246,38 +246,38 @@ class Happenings(RuleBasedStateMachine):
     def change_reservation(self, which, end):
         name = self.booked()[which % len(self.booked())]
         if end:
-            self.yard.ask("update_reservation", name=name, end=int(self.yard.now) + end)
+            self.site.ask("update_reservation", name=name, end=int(self.site.world.now) + end)
         else:
-            self.yard.ask("delete_reservation", name=name)
+            self.site.ask("delete_reservation", name=name)
 
     @rule()
     def restart(self):
-        self.yard.start_anew()
+        self.site.start_anew()
 
     @rule(left=st.integers(0, 8), request=requests)
     def crash_in_a_turn(self, left, request):
-        self.yard.is_calm = False
-        power = Power(self.yard, left, restart=self.yard.start_anew)
+        self.site.is_calm = False
+        power = Power(self.site.world, left, restart=self.site.start_anew)
         power.step(lambda: self.send(BOB, **request), again=False)
         power.restore()
 
     # -- what is said ---------------------------------------------------------------------------
 
     def waiting(self):
-        return [job for job in self.yard.store.open_jobs() if job.state is JobState.PENDING]
+        return [job for job in self.site.world.store.open_jobs() if job.state is JobState.PENDING]
 
     @precondition(waiting)
     @rule(which=few, advice=few)
     def ask_why_and_follow_the_advice(self, which, advice):
         job = self.waiting()[which % len(self.waiting())]
-        self.yard.settle()
-        question = self.yard.prospects.why(ROOT, protocol.ExplainJobs(ids=[job.id]), self.yard.now)
-        answer = finish(question.begin(self.yard.now))
+        self.site.settle()
+        question = self.site.prospects.why(ROOT, protocol.ExplainJobs(ids=[job.id]), self.site.world.now)
+        answer = finish(question.begin(self.site.world.now))
         told = next(one for one in answer.jobs if one.id == job.id)
         assert told.blockers[0].cause.reason is told.reason
         if told.advice:
             word = update_word(told.advice[advice % len(told.advice)])
             fields = read_changes(words_by_key([word]), Units())
-            done = self.yard.ask("update", ROOT, id=job.id, changes=fields)
+            done = self.site.ask("update", ROOT, id=job.id, changes=fields)
             assert not isinstance(done, FgschedError), (word, done)
-            assert self.yard.job(job.id).attempt > job.attempt or job.is_rest, (word, job)
+            assert self.site.world.job(job.id).attempt > job.attempt or job.is_rest, (word, job)

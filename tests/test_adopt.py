@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from awaiting import LOOKS, PATIENCE, rest, until
-from builders import World, a_demand, a_gpu
+from builders import Part, World, a_demand, a_gpu
 from crashing import kill_controller
 from fgsched.controller.caller import Caller
 from fgsched.controller.gpustate import GpuStates
@@ -51,7 +51,7 @@ def test_only_the_processes_on_gpus_and_their_ancestors_are_read(world, monkeypa
         raise AssertionError("on a busy host this takes the controller long, at each request of a user")
 
     monkeypatch.setattr(processes, "_pids", all_processes)
-    assert world.adopt(ME, os.getppid(), demand={"gpus": 1, "share": 5000})["gpus"] == [0]
+    assert adopt(world, ME, os.getppid(), demand={"gpus": 1, "share": 5000})["gpus"] == [0]
 
 
 @pytest.mark.parametrize(
@@ -116,40 +116,41 @@ def test_a_gpu_with_too_little_left_is_refused(demand, more, error):
 # -- who may ------------------------------------------------------------------------------------
 
 
-class AdoptingWorld(World):
-    """A world whose GPU shows processes."""
+class SeenProcesses(Part):
+    """A GPU on which processes are seen, and the handlers of adoptions."""
 
     def __init__(self):
-        self.gpu_states = GpuStates([a_gpu(0)], sampled=True)
-        self.owned = {os.geteuid(): (7, "ann")}
+        self.states = GpuStates([a_gpu(0)], sampled=True)
+        self.owners = {os.geteuid(): (7, "ann")}
         self.jobs: dict[int, int] = {}  # pid -> job
-        super().__init__([a_gpu(0)])
 
-    def new_gpu_states(self):
-        return self.gpu_states
+    def gpu_states(self):
+        return self.states
 
     def show(self, *pids):
-        self.gpu_states.saw({0: reading(*((pid, GIB) for pid in pids))}, there=(), now=self.now + 1)
+        self.states.saw({0: reading(*((pid, GIB) for pid in pids))}, there=(), now=self.world.now + 1)
 
     def handlers(self):
-        (jobs,) = super().handlers()
-        return [AdoptHandlers(self.engine, jobs, self.jobs.get, self.owned.get, "/usr/bin/python3")]
+        job_of, owner_of = self.jobs.get, self.owners.get
+        world = self.world
+        return [AdoptHandlers(world.engine, world.job_handlers, job_of, owner_of, "/usr/bin/python3")]
 
-    def adopt(self, caller, pid, key="k" * 16, **more):
-        return self.ask(caller, "adopt", key=key, pid=pid, **more)
+
+def adopt(world, caller, pid, key="k" * 16, **more):
+    return world.ask(caller, "adopt", key=key, pid=pid, **more)
 
 
 @pytest.fixture
 def world():
-    world = AdoptingWorld()
-    world.show(os.getpid())
+    world = World([a_gpu(0)], processes=SeenProcesses())
+    world.processes.show(os.getpid())
     return world
 
 
 def test_an_adopted_process_is_a_job_of_its_owner_beside_the_queue(world):
     told = {"job": 1, "gpus": [0], "share": 625, "memory": GIB}
-    assert world.adopt(ME, os.getpid()) == told
-    assert world.adopt(ME, os.getpid()) == told, "a repeated request makes no second job"
+    assert adopt(world, ME, os.getpid()) == told
+    assert adopt(world, ME, os.getpid()) == told, "a repeated request makes no second job"
     job = world.job(1)
     own = identify(os.getpid())
     assert (job.state, job.user, job.gid, job.tier) == (JobState.RUNNING, "ann", 7, "none")
@@ -162,7 +163,7 @@ def test_an_adopted_process_is_a_job_of_its_owner_beside_the_queue(world):
 
 def refusal(world, caller, pid, **more):
     with pytest.raises(FgschedError) as raised:
-        world.adopt(caller, pid, key="other key of 16 characters", **more)
+        adopt(world, caller, pid, key="other key of 16 characters", **more)
     assert raised.value.remedy
     return type(raised.value), raised.value.cause
 
@@ -172,14 +173,14 @@ def test_what_cannot_be_adopted_is_refused_with_the_reason(world):
     assert refusal(world, BOB, me) == (NotPermitted, f"process {me} belongs to another user")
     assert refusal(world, ME, nobody) == (Refused, f"there is no process {nobody}")
     assert refusal(world, ME, me, gpus=[1]) == (Refused, f"process {me} does not use GPU 1")
-    world.jobs = {me: 5}
+    world.processes.jobs = {me: 5}
     assert refusal(world, ME, me) == (Refused, f"process {me} belongs to job 5 already")
-    world.jobs = {}
-    world.show()
+    world.processes.jobs = {}
+    world.processes.show()
     assert refusal(world, ME, me) == (Refused, f"process {me} uses no GPU")
     world.now += 100
     assert refusal(world, ME, me) == (Busy, "the GPUs did not answer yet")
-    world.owned = {}
+    world.processes.owners = {}
     said = f"process {me} belongs to a user who can have no jobs of this controller"
     assert refusal(world, ME, me) == (Refused, said)
     assert world.store.open_jobs() == []
@@ -187,7 +188,7 @@ def test_what_cannot_be_adopted_is_refused_with_the_reason(world):
 
 def test_an_operator_adopts_for_the_owner(world):
     root = Caller(12345, 0, "root", is_operator=True)
-    assert world.adopt(root, os.getpid())["job"] == 1
+    assert adopt(world, root, os.getpid())["job"] == 1
     assert (world.job(1).uid, world.job(1).user) == (os.geteuid(), "ann")
 
 
@@ -197,7 +198,7 @@ def test_an_operator_adopts_for_the_owner(world):
 def test_an_adoption_that_was_not_launched_before_a_crash_is_launched_by_the_next_controller(world):
     world.submit([a_demand(WHOLE)])
     world.host.start = lambda job, given: None  # the controller is killed before it launches
-    world.adopt(ME, os.getpid())
+    adopt(world, ME, os.getpid())
     del world.host.start
     before = world.holds()
     world.start()
@@ -206,7 +207,7 @@ def test_an_adoption_that_was_not_launched_before_a_crash_is_launched_by_the_nex
 
 
 def test_an_adoption_for_which_the_host_lacks_resources_ends(world):
-    world.adopt(ME, os.getpid())
+    adopt(world, ME, os.getpid())
     world.turn(HostShort(1, 1, "no space"))
     job = world.job(1)
     assert (job.state, job.reason, job.ended.detail) == (

@@ -4,13 +4,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from builders import ROOT, a_demand, a_gpu, a_result
+from builders import ROOT, World, a_demand, a_gpu, a_result
 from crashing import Power
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.arrays import bits_of
-from test_arrays import ArrayWorld
 
 GPUS = [a_gpu(0), a_gpu(1)]
 SHARES = st.sampled_from([100, 2500, 5000, WHOLE])
@@ -21,7 +20,7 @@ class Floor(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.world = ArrayWorld(GPUS)
+        self.world = World(GPUS)
 
     def known(self):
         return list(self.world.acknowledged)

@@ -83,26 +83,27 @@ def test_a_task_is_told_of_its_array_what_slurm_tells():
 # -- rows -----------------------------------------------------------------------------------------
 
 
-class ArrayWorld(World):
-    """A world whose first job is an array."""
+def outcomes(world, name, *ids, **more):
+    """Return (id, outcome or refusal) of each job of a request."""
+    answers = world.ask(ROOT, name, ids=list(ids), **more)["jobs"]
+    return [(answer["id"], answer.get("outcome") or answer["error"]["cause"]) for answer in answers]
 
-    def outcomes(self, name, *ids, **more):
-        answers = self.ask(ROOT, name, ids=list(ids), **more)["jobs"]
-        return [(answer["id"], answer.get("outcome") or answer["error"]["cause"]) for answer in answers]
 
-    def rows(self):
-        """(task, state) of every row, the rest last."""
-        return [(past.job.task, past.job.state.code) for past in self.store.tasks.of(1)]
+def rows(world):
+    """Return (task, state) of each row of the first job, an array; the rest comes last."""
+    return [(past.job.task, past.job.state.code) for past in world.store.tasks.of(1)]
 
-    def end(self, *tasks, status=0):
-        for task in tasks:
-            job = self.store.tasks.get(1, task).job
-            self.host.finish(job.id, job.attempt, a_result(status))
-        self.settle()
+
+def end(world, *tasks, status=0):
+    """End tasks of the first job."""
+    for task in tasks:
+        job = world.store.tasks.get(1, task).job
+        world.host.finish(job.id, job.attempt, a_result(status))
+    world.settle()
 
 
 def an_array(listed="0-7", throttle=0, share=2500, **more):
-    world = ArrayWorld([a_gpu(0)])
+    world = World([a_gpu(0)])
     world.submit([a_demand(share)], array=listed, throttle=throttle, **more)
     world.settle()
     return world
@@ -110,48 +111,48 @@ def an_array(listed="0-7", throttle=0, share=2500, **more):
 
 def test_an_array_is_one_row_until_its_tasks_start():
     world = an_array()
-    assert world.rows() == [(0, "R"), (1, "R"), (2, "R"), (3, "R"), (None, "PD")]
+    assert rows(world) == [(0, "R"), (1, "R"), (2, "R"), (3, "R"), (None, "PD")]
     assert world.store.last_id() == 5
-    world.end(1)
-    assert world.rows()[-2:] == [(4, "R"), (None, "PD")]
+    end(world, 1)
+    assert rows(world)[-2:] == [(4, "R"), (None, "PD")]
 
 
 def test_an_array_is_found_by_its_number_as_long_as_one_of_its_tasks_is_open():
     world = an_array("0-2")
-    world.end(2)  # it has the first row
+    end(world, 2)  # it has the first row
     assert (1 in world.engine.jobtable.jobs, world.engine.jobtable.named(1).array) == (False, 1)
-    world.end(0, 1)
+    end(world, 0, 1)
     assert world.engine.jobtable.named(1) is None
 
 
 def test_the_last_task_takes_the_row_of_its_array():
     world = an_array("3,8")
-    assert world.rows() == [(3, "R"), (8, "R")]
+    assert rows(world) == [(3, "R"), (8, "R")]
     assert world.job(1).task == 8
     assert not world.job(1).is_rest
 
 
 def test_no_more_tasks_run_than_the_array_allows():
     world = an_array(throttle=2)
-    assert world.rows() == [(0, "R"), (1, "R"), (None, "PD")]
+    assert rows(world) == [(0, "R"), (1, "R"), (None, "PD")]
     rest = world.engine.jobtable.jobs[1]
     assert world.engine.jobtable.reason(rest) is Reason.ARRAY_TASK_LIMIT
-    world.end(0)
-    assert world.rows() == [(0, "CD"), (1, "R"), (2, "R"), (None, "PD")]
+    end(world, 0)
+    assert rows(world) == [(0, "CD"), (1, "R"), (2, "R"), (None, "PD")]
 
 
 def test_how_many_run_can_be_changed_while_they_do():
     world = an_array(throttle=1)
     world.ask(ROOT, "update", id=1, changes={"throttle": 3})
     world.settle()
-    assert [task for task, state in world.rows() if state == "R"] == [0, 1, 2]
+    assert [task for task, state in rows(world) if state == "R"] == [0, 1, 2]
     world.ask(ROOT, "update", id=1, changes={"throttle": 0})
     world.settle()
-    assert [task for task, state in world.rows() if state == "R"] == [0, 1, 2, 3]
+    assert [task for task, state in rows(world) if state == "R"] == [0, 1, 2, 3]
 
 
 def test_a_job_that_is_no_array_has_no_limit_of_tasks():
-    world = ArrayWorld([a_gpu(0)])
+    world = World([a_gpu(0)])
     world.submit([a_demand(2500)])
     with pytest.raises(FgschedError, match="job 1 is no array"):
         world.ask(ROOT, "update", id=1, changes={"throttle": 3})
@@ -159,9 +160,9 @@ def test_a_job_that_is_no_array_has_no_limit_of_tasks():
 
 def test_waiting_tasks_that_are_cancelled_alone_get_rows_and_the_rest_goes_on():
     world = an_array()
-    assert world.outcomes("cancel", "1_[5-6]") == [("1_5", "cancelled"), ("1_6", "cancelled")]
-    world.end(0, 1, 2, 3)
-    assert world.rows() == [
+    assert outcomes(world, "cancel", "1_[5-6]") == [("1_5", "cancelled"), ("1_6", "cancelled")]
+    end(world, 0, 1, 2, 3)
+    assert rows(world) == [
         *((task, "CD") for task in range(4)),
         *((4, "R"), (5, "CA"), (6, "CA"), (7, "R")),
     ]
@@ -169,51 +170,51 @@ def test_waiting_tasks_that_are_cancelled_alone_get_rows_and_the_rest_goes_on():
 
 def test_an_array_that_is_cancelled_is_cancelled_whole():
     world = an_array()
-    assert len(world.outcomes("cancel", 1)) == 5
+    assert len(outcomes(world, "cancel", 1)) == 5
     world.settle()
-    assert {state for _, state in world.rows()} == {"CA"}
+    assert {state for _, state in rows(world)} == {"CA"}
     assert world.engine.jobtable.jobs == {}
     assert world.engine.jobtable.arrays.get(1) is None
 
 
 def test_a_running_task_is_cancelled_alone():
     world = an_array()
-    assert world.outcomes("cancel", "1_2") == [("1_2", "cancelled")]
+    assert outcomes(world, "cancel", "1_2") == [("1_2", "cancelled")]
     world.settle()
-    assert world.rows()[2:5] == [(2, "CA"), (3, "R"), (4, "R")]
+    assert rows(world)[2:5] == [(2, "CA"), (3, "R"), (4, "R")]
 
 
 def test_a_task_that_there_is_not_is_named():
     world = an_array("0-3")
-    assert world.outcomes("cancel", "1_[3-4]") == [("1_[3-4]", "Invalid job id specified: 1_4")]
-    assert world.outcomes("cancel", "2_1") == [("2_1", "Invalid job id specified: 2_1")]
+    assert outcomes(world, "cancel", "1_[3-4]") == [("1_[3-4]", "Invalid job id specified: 1_4")]
+    assert outcomes(world, "cancel", "2_1") == [("2_1", "Invalid job id specified: 2_1")]
 
 
 def test_a_held_task_does_not_keep_the_others_back():
     world = an_array()
-    assert world.outcomes("hold", "1_4") == [("1_4", "held")]
-    world.end(0)
-    assert world.rows()[4:] == [(4, "PD"), (5, "R"), (None, "PD")]
-    world.outcomes("release", "1_4")
-    world.end(1)
-    assert world.rows()[4] == (4, "R")
+    assert outcomes(world, "hold", "1_4") == [("1_4", "held")]
+    end(world, 0)
+    assert rows(world)[4:] == [(4, "PD"), (5, "R"), (None, "PD")]
+    outcomes(world, "release", "1_4")
+    end(world, 1)
+    assert rows(world)[4] == (4, "R")
 
 
 def test_a_task_that_is_requeued_runs_again_and_counts_in_its_arrays_limit():
     world = an_array(throttle=2)
-    assert world.outcomes("requeue", "1_0") == [("1_0", "requeued")]
+    assert outcomes(world, "requeue", "1_0") == [("1_0", "requeued")]
     world.settle()
     job = world.store.tasks.get(1, 0).job
     assert (job.restarts, job.attempt) == (1, 2 if job.state is JobState.RUNNING else 1)
-    assert sum(state == "R" for _, state in world.rows()) == 2
+    assert sum(state == "R" for _, state in rows(world)) == 2
 
 
 def test_what_was_started_of_an_array_is_known_to_the_next_controller():
     world = an_array()
     world.start()
     world.settle()
-    world.end(0, 1)
-    assert world.rows() == [
+    end(world, 0, 1)
+    assert rows(world) == [
         *((0, "CD"), (1, "CD"), (2, "R"), (3, "R"), (4, "R"), (5, "R")),
         (None, "PD"),
     ]
@@ -240,7 +241,7 @@ def test_all_that_a_submission_writes_goes_to_each_task():
 
 def six_tasks(effects):
     """Six tasks: one is cancelled, one is requeued; the power fails after some effects."""
-    world = ArrayWorld([a_gpu(0)])
+    world = World([a_gpu(0)])
     power = Power(world, effects)
     submit = {"array": "0-5", "throttle": 2, "key": "key-of-the-array-0123"}
     power.step(lambda: world.submit([a_demand(2500)], **submit))
@@ -258,7 +259,7 @@ def six_tasks(effects):
 @pytest.mark.parametrize("effects", range(70))
 def test_a_crash_at_any_effect_loses_no_task_and_makes_none_twice(effects):
     world = six_tasks(effects).world
-    states = dict(world.rows())
+    states = dict(rows(world))
     assert set(states) == set(range(6)), "each task has a row in the end, and one only"
     assert {task for task, state in states.items() if state == "CA"} == {4}
     assert {state for task, state in states.items() if task != 4} == {"CD"}
@@ -282,4 +283,4 @@ def test_every_task_that_waits_is_counted():
 
 def test_one_plan_starts_as_many_tasks_as_fit():
     world = an_array("0-99", share=WHOLE // 64 * 1)
-    assert sum(state == "R" for _, state in world.rows()) == 64
+    assert sum(state == "R" for _, state in rows(world)) == 64

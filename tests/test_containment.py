@@ -34,7 +34,7 @@ from fgsched.protocol import Wait
 from fgsched.scheduling.admission import check_plain
 from fgsched.scheduling.planner import plan
 from fgsched.store import Store
-from site_fixture import Yard
+from site_fixture import Site
 
 
 class Broken(Exception):
@@ -496,8 +496,8 @@ def test_a_path_that_is_cut_within_a_character_costs_nobody_else_anything(home, 
 
 @pytest.mark.parametrize("text", ["{", "7", '[{"name": "x"}, 3, null]', '[["a"]]'])
 def test_reservations_that_cannot_be_read_are_left_out(text):
-    yard = Yard([a_gpu(0)], Config(), sampled=False)
-    made = yard.ask(
+    site = Site([a_gpu(0)], Config(), sampled=False)
+    made = site.ask(
         "create_reservation",
         name="kept",
         share=WHOLE,
@@ -508,23 +508,23 @@ def test_reservations_that_cannot_be_read_are_left_out(text):
         end=9000,
     )
     assert made == {"reservation": "kept"}
-    kept = json.loads(yard.store.kept.recall("reservations"))
+    kept = json.loads(site.world.store.kept.recall("reservations"))
     both = text if text in ("{", "7") else json.dumps([*json.loads(text), *kept])
-    with yard.store.write():
-        yard.store.kept.remember("reservations", both)
-    yard.start()
-    names = [one.name for one in yard.engine.policy.reservations]
+    with site.world.store.write():
+        site.world.store.kept.remember("reservations", both)
+    site.world.start()
+    names = [one.name for one in site.world.engine.policy.reservations]
     assert names == ([] if text in ("{", "7") else ["kept"])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"x y": {}}', '{"main": {"max_time": "?"}}', '{"main": 3}'])
 def test_partitions_that_do_not_fit_any_more_are_left_out(text):
-    yard = Yard([a_gpu(0)], Config(), sampled=False)
-    with yard.store.write():
-        yard.store.kept.remember("partitions", text)
-    yard.start()
-    assert [one.name for one in yard.engine.policy.partitions] == ["main"]
-    assert yard.engine.policy.partitions[0].state == "up"
+    site = Site([a_gpu(0)], Config(), sampled=False)
+    with site.world.store.write():
+        site.world.store.kept.remember("partitions", text)
+    site.world.start()
+    assert [one.name for one in site.world.engine.policy.partitions] == ["main"]
+    assert site.world.engine.policy.partitions[0].state == "up"
 
 
 def test_a_card_whose_mark_was_not_stored_is_marked_again():

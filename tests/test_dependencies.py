@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import ROOT, a_demand, a_gpu, a_result
+from builders import ROOT, World, a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.submission import UnmetConditions
 from fgsched.controller.jobtable import eligible
@@ -22,7 +22,7 @@ from fgsched.lifecycle.dependencies import (
     left,
     parse_dependency,
 )
-from test_arrays import ArrayWorld
+from test_arrays import outcomes
 
 ANN = Caller(1, 1, "ann", is_operator=False)
 BOB = Caller(2, 2, "bob", is_operator=False)
@@ -136,7 +136,7 @@ def test_a_task_of_an_array_corresponds_to_one_task():
 
 
 def a_world(*demands, **more):
-    world = ArrayWorld([a_gpu(0)])
+    world = World([a_gpu(0)])
     for demand in demands or (a_demand(2500),):
         world.submit([demand], **more)
     world.settle()
@@ -399,7 +399,7 @@ def test_a_job_is_eligible_from_when_nothing_but_room_keeps_it_back():
     end(world, 1)
     first = world.job(waits)
     assert first.submitted_at < eligible(first) == first.started_at
-    assert world.outcomes("requeue", waits) == [(waits, "requeued")]
+    assert outcomes(world, "requeue", waits) == [(waits, "requeued")]
     world.settle()
     assert first.started_at < eligible(world.job(waits)) <= world.job(waits).started_at
 
@@ -407,9 +407,9 @@ def test_a_job_is_eligible_from_when_nothing_but_room_keeps_it_back():
 def test_a_job_that_was_held_is_eligible_from_its_release_and_stays_so_for_the_next_controller():
     world = a_world(a_demand(WHOLE))
     waits = after(world, "")
-    world.outcomes("hold", waits)
+    outcomes(world, "hold", waits)
     assert eligible(world.job(waits)) is None
-    assert world.outcomes("release", waits) == [(waits, "released")]
+    assert outcomes(world, "release", waits) == [(waits, "released")]
     assert eligible(world.job(waits)) == world.now > world.job(waits).submitted_at
     world.start()
     assert eligible(world.engine.jobtable.jobs[waits]) == world.now
@@ -432,7 +432,7 @@ def test_a_task_is_eligible_from_the_end_of_the_one_that_it_corresponds_to():
 
 def test_a_job_that_is_cancelled_before_it_could_start_never_was_eligible():
     world = a_world(begin=5000)
-    world.outcomes("cancel", 1)
+    outcomes(world, "cancel", 1)
     assert eligible(world.job(1)) is None
 
 
@@ -494,7 +494,7 @@ def test_a_job_that_the_host_fails_again_and_again_has_to_wait_and_at_last_is_he
     assert True in waits
     assert state(world, 1) == ("PD", "JobHoldMaxRequeue")
     assert world.job(1).failures == 6
-    world.outcomes("release", 1)
+    outcomes(world, "release", 1)
     world.settle()
     assert world.job(1).failures == 0
     assert state(world, 1)[0] == "R"
@@ -503,7 +503,7 @@ def test_a_job_that_the_host_fails_again_and_again_has_to_wait_and_at_last_is_he
 def test_a_job_is_requeued_with_its_id_and_its_dependants_wait_on():
     world = a_world()
     job = after(world, "afterany:1")
-    assert world.outcomes("requeue", 1) == [(1, "requeued")]
+    assert outcomes(world, "requeue", 1) == [(1, "requeued")]
     world.settle()
     assert (world.job(1).state, world.job(1).restarts, world.job(1).attempt) == (JobState.RUNNING, 1, 2)
     assert state(world, job) == ("PD", "Dependency")
@@ -512,7 +512,7 @@ def test_a_job_is_requeued_with_its_id_and_its_dependants_wait_on():
 def test_a_job_that_completes_before_it_is_ended_is_not_run_again():
     world = a_world()
     world.host.requeue = lambda job: True
-    world.outcomes("requeue", 1)
+    outcomes(world, "requeue", 1)
     end(world, 1)
     assert world.job(1).state is JobState.COMPLETED
 
@@ -520,8 +520,8 @@ def test_a_job_that_completes_before_it_is_ended_is_not_run_again():
 def test_a_requeued_job_that_is_cancelled_stays_cancelled():
     world = a_world()
     world.host.requeue = lambda job: True
-    world.outcomes("requeue", 1)
-    world.outcomes("cancel", 1)
+    outcomes(world, "requeue", 1)
+    outcomes(world, "cancel", 1)
     world.settle()
     assert (world.job(1).state, world.job(1).attempt) == (JobState.CANCELLED, 1)
 
@@ -529,7 +529,7 @@ def test_a_requeued_job_that_is_cancelled_stays_cancelled():
 def test_a_job_is_requeued_though_the_power_failed_before_its_shepherd_was_told():
     world = a_world()
     world.host.requeue = lambda job: True
-    world.outcomes("requeue", 1)
+    outcomes(world, "requeue", 1)
     del world.host.requeue
     world.start()
     world.settle()
@@ -538,7 +538,7 @@ def test_a_job_is_requeued_though_the_power_failed_before_its_shepherd_was_told(
 
 def test_a_job_is_put_back_and_held():
     world = a_world()
-    world.outcomes("requeue", 1, hold=True)
+    outcomes(world, "requeue", 1, hold=True)
     world.settle()
     assert state(world, 1) == ("PD", "JobHeldAdmin")
 
@@ -547,10 +547,10 @@ def test_a_job_that_was_to_run_again_once_its_cards_are_clean_can_be_cancelled_u
     world = a_world()
     states = world.engine.gpu_states
     states.needs_cleaning = True
-    world.outcomes("requeue", 1)
+    outcomes(world, "requeue", 1)
     world.settle()
     assert (world.job(1).state, world.job(1).outcome) == (JobState.COMPLETING, JobState.PENDING)
-    assert world.outcomes("cancel", 1) == [(1, "cancelled")]
+    assert outcomes(world, "cancel", 1) == [(1, "cancelled")]
     states.needs_cleaning = False
     world.settle()
     assert (world.job(1).state, world.job(1).cancelled_by) == (JobState.CANCELLED, 0)
@@ -560,7 +560,7 @@ def test_a_job_that_was_to_run_again_once_its_cards_are_clean_can_be_cancelled_u
 def test_a_requeued_job_waits_until_its_cards_are_clean(crash):
     world = a_world()
     world.engine.gpu_states.needs_cleaning = True
-    world.outcomes("requeue", 1)
+    outcomes(world, "requeue", 1)
     world.settle()
     assert world.job(1).state is JobState.COMPLETING
     if crash:
@@ -572,9 +572,9 @@ def test_a_requeued_job_waits_until_its_cards_are_clean(crash):
 
 def test_a_pending_job_and_one_that_is_over_are_not_requeued():
     world = a_world(a_demand(WHOLE), a_demand(WHOLE))
-    assert world.outcomes("requeue", 2) == [(2, "job 2 is pending already")]
+    assert outcomes(world, "requeue", 2) == [(2, "job 2 is pending already")]
     end(world, 1)
-    assert world.outcomes("requeue", 1) == [(1, "job 1 is already completing or completed")]
+    assert outcomes(world, "requeue", 1) == [(1, "job 1 is already completing or completed")]
 
 
 # -- standing still -----------------------------------------------------------------------------------
@@ -582,12 +582,12 @@ def test_a_pending_job_and_one_that_is_over_are_not_requeued():
 
 def test_a_suspended_job_keeps_its_share_and_its_time_stands_still():
     world = a_world(a_demand(WHOLE), time_limit=600)
-    world.outcomes("suspend", 1)
+    outcomes(world, "suspend", 1)
     assert (world.job(1).state, world.host.stopped) == (JobState.SUSPENDED, {(1, 1)})
     assert [hold.share for hold in world.holds()] == [WHOLE]
     before = world.job(1).deadline
     world.now += 50
-    world.outcomes("resume_jobs", 1)
+    outcomes(world, "resume_jobs", 1)
     job = world.job(1)
     assert (job.state, world.host.stopped, job.suspended) == (JobState.RUNNING, set(), 51.0)
     assert job.deadline == before + 51
@@ -601,10 +601,10 @@ def test_only_an_operator_suspends():
 @pytest.mark.parametrize("resumed", [False, True])
 def test_what_a_shepherd_was_not_told_it_is_told_by_the_next_controller(resumed):
     world = a_world()
-    world.outcomes("suspend", 1)
+    outcomes(world, "suspend", 1)
     if resumed:
         world.host.resume = lambda job: True
-        world.outcomes("resume_jobs", 1)
+        outcomes(world, "resume_jobs", 1)
         del world.host.resume
     else:
         world.host.stopped.clear()
@@ -615,9 +615,9 @@ def test_what_a_shepherd_was_not_told_it_is_told_by_the_next_controller(resumed)
 
 def test_a_suspended_job_is_cancelled_and_requeued_as_a_running_one():
     world = a_world(a_demand(100), a_demand(100))
-    world.outcomes("suspend", 1, 2)
-    world.outcomes("cancel", 1)
-    world.outcomes("requeue", 2)
+    outcomes(world, "suspend", 1, 2)
+    outcomes(world, "cancel", 1)
+    outcomes(world, "requeue", 2)
     world.settle()
     assert world.job(1).state is JobState.CANCELLED
     assert (world.job(2).state, world.job(2).suspended) == (JobState.RUNNING, 0.0)
@@ -625,6 +625,6 @@ def test_a_suspended_job_is_cancelled_and_requeued_as_a_running_one():
 
 def test_a_refusal_names_the_state():
     world = a_world()
-    assert world.outcomes("resume_jobs", 1) == [(1, "job 1 is RUNNING")]
+    assert outcomes(world, "resume_jobs", 1) == [(1, "job 1 is RUNNING")]
     with pytest.raises(FgschedError):
         world.ask(ANN, "update", id=1, changes={"begin": 99})

@@ -12,18 +12,18 @@ from fgsched.lifecycle.dependencies import ConditionState, Term, fact_of, judge
 from fgsched.lifecycle.transitions import charged_period
 from test_dependencies import a_world
 from test_engine import a_world_that_tries_again
-from test_hooks import HookedWorld
+from test_hooks import with_epilogs
 
 
-def a_requeued_attempt_in_its_epilog() -> HookedWorld:
+def a_requeued_attempt_in_its_epilog() -> World:
     """The second attempt of a job has ended, and its epilog runs; the first one was withdrawn."""
-    world = HookedWorld([a_gpu(0)])
+    world = with_epilogs(a_gpu(0))
     world.submit([a_demand(WHOLE)])
     world.host.inbox.clear()
     world.host.attempts.clear()
     world.start()
     world.turn()
-    world.epilogs_end()
+    world.epilogs.end()
     world.settle()
     world.host.finish(1, 2, a_result())
     world.settle()
@@ -37,7 +37,7 @@ def test_the_epilog_of_an_earlier_attempt_does_not_end_the_present_one():
     assert (world.job(1).state, len(world.holds())) == (JobState.COMPLETING, 1)
     world.turn(EpilogDone(1, 1, "exited with status 1"))
     assert world.engine.gpu_states.gpu(0).note == "", "the GPU is drained for an epilog that is long over"
-    world.epilogs_end()
+    world.epilogs.end()
     assert (world.job(1).state, world.holds()) == (JobState.COMPLETED, [])
 
 
@@ -48,7 +48,7 @@ def test_a_shortage_of_the_host_for_an_earlier_attempt_does_not_return_the_prese
 
 
 def test_an_attempt_that_is_requeued_after_it_ran_has_its_epilog_first():
-    world = HookedWorld([a_gpu(0)])
+    world = with_epilogs(a_gpu(0))
     world.submit([a_demand(WHOLE)])
     world.settle()
     world.host.boot = "boot-2"  # the host was restarted
@@ -57,7 +57,7 @@ def test_an_attempt_that_is_requeued_after_it_ran_has_its_epilog_first():
     world.turn()
     assert (world.job(1).state, world.epilogs.asked) == (JobState.COMPLETING, [(1, 1)])
     assert len(world.holds()) == 1
-    world.epilogs_end()
+    world.epilogs.end()
     world.settle()
     assert (world.job(1).state, world.job(1).attempt) == (JobState.RUNNING, 2)
 
@@ -191,11 +191,11 @@ def test_a_gpu_that_is_clean_after_its_job_was_requeued_releases_nothing_again()
 
 def test_an_attempt_that_is_withdrawn_keeps_its_gpu_until_its_epilog_has_run():
     """The host lacked something for its first process, after the prolog had run."""
-    world = HookedWorld([a_gpu(0)])
+    world = with_epilogs(a_gpu(0))
     world.submit([a_demand(WHOLE)])
     world.host.inbox.clear()
     world.turn(HostShort(1, 1, "no memory"))
     assert (world.job(1).state, len(world.holds())) == (JobState.COMPLETING, 1)
     assert world.epilogs.asked == [(1, 1)]
-    world.epilogs_end()
+    world.epilogs.end()
     assert world.job(1).state is JobState.PENDING

@@ -2,7 +2,7 @@
 
 import pytest
 
-from builders import World, a_demand, a_gpu, a_job, a_result
+from builders import Part, World, a_demand, a_gpu, a_job, a_result
 from fgsched.controller.turn import (
     CancelOrder,
     Executor,
@@ -29,22 +29,23 @@ from fgsched.protocol import Outcome
 UNREACHABLE = "job 1: not delivered: the job's supervisor cannot be reached"
 
 
-class Recording(World):
-    """A world whose engine keeps the effects of its turns beside carrying them out."""
+class Effects(Part):
+    """The effects of the turns, which the engine carries out as well."""
 
     def furnish(self):
         self.performed = []
-        real = self.engine.perform
-        self.engine.perform = lambda effect: (self.performed.append(effect), real(effect))
+        perform = self.world.engine.perform
+        self.world.engine.perform = lambda effect: (self.performed.append(effect), perform(effect))
 
 
 def kinds(world):
-    performed, world.performed[:] = list(world.performed), []
-    return [(type(one).__name__, one.job.id) for one in performed if not isinstance(one, SendReply)]
+    """Return the kind and the job of each effect since the last call."""
+    effects, world.effects.performed[:] = list(world.effects.performed), []
+    return [(type(effect).__name__, effect.job.id) for effect in effects if not isinstance(effect, SendReply)]
 
 
 def test_a_turn_leaves_its_effects_as_values_in_order():
-    world = Recording([a_gpu(0)])
+    world = World([a_gpu(0)], effects=Effects())
     world.submit([a_demand(WHOLE)] * 2)
     assert kinds(world) == [("LaunchAttempt", 1)]
     world.settle()
@@ -55,9 +56,9 @@ def test_a_turn_leaves_its_effects_as_values_in_order():
 
 
 def test_a_launch_has_the_job_as_it_was_committed():
-    world = Recording([a_gpu(0)])
+    world = World([a_gpu(0)], effects=Effects())
     world.submit([a_demand(WHOLE)])
-    (launch,) = [one for one in world.performed if isinstance(one, LaunchAttempt)]
+    (launch,) = [effect for effect in world.effects.performed if isinstance(effect, LaunchAttempt)]
     assert launch == LaunchAttempt(world.engine.jobtable.jobs[1], world.engine.jobtable.given[1])
     assert (launch.job.state, world.job(1).state) == (JobState.STARTING, JobState.STARTING)
 

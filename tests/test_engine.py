@@ -27,7 +27,7 @@ from fgsched.domain.waiting import Gate, gate_of
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.protocol import Cancel
 from fgsched.store import StorageBroken
-from site_fixture import Yard
+from site_fixture import Site
 
 
 def cancel(world, job_id, uid=1):
@@ -576,17 +576,17 @@ def test_a_turn_that_cannot_be_stored_is_repeated_after_a_second_and_not_at_once
 @pytest.mark.parametrize("edge", ["start", "end"])
 def test_a_reservation_that_begins_or_ends_right_after_a_turn_causes_another_one(edge):
     """The process may be delayed between a turn and the moment at which it looks for what is due."""
-    yard = Yard([a_gpu(0)], Config(), sampled=False)
-    period = {"start": int(yard.now) + 100, "end": int(yard.now) + 200}
+    site = Site([a_gpu(0)], Config(), sampled=False)
+    period = {"start": int(site.world.now) + 100, "end": int(site.world.now) + 200}
     about = {"name": "talk", "share": WHOLE, "gpus": [0], "flags": [], "users": ["ann"]}
-    assert yard.ask("create_reservation", **about, **period) == {"reservation": "talk"}
-    yard.now = period[edge] - 0.001
-    yard.turn()
-    assert yard.engine.due(period[edge] + 0.5) == 0.0
-    assert yard.engine.due(period["start"] - 1.0) == 1.0, "the clock was set back"
-    yard.now = period[edge] + 0.5
-    yard.turn()
-    assert yard.engine.due(yard.now) == (99.5 if edge == "start" else None)
+    assert site.ask("create_reservation", **about, **period) == {"reservation": "talk"}
+    site.world.now = period[edge] - 0.001
+    site.world.turn()
+    assert site.world.engine.due(period[edge] + 0.5) == 0.0
+    assert site.world.engine.due(period["start"] - 1.0) == 1.0, "the clock was set back"
+    site.world.now = period[edge] + 0.5
+    site.world.turn()
+    assert site.world.engine.due(site.world.now) == (99.5 if edge == "start" else None)
 
 
 def test_a_lost_job_whose_end_could_not_be_stored_still_ends():

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from builders import World, a_demand, a_gpu, a_job, a_result
+from builders import Part, World, a_demand, a_gpu, a_job, a_result
 from crashing import UNLIMITED, Power
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.turn import JobEnded, StartFailed
@@ -283,25 +283,29 @@ def test_only_what_operators_said_outlives_the_controller(states):
 # -- with the conductor -------------------------------------------------------------------------
 
 
-class Watched(World):
-    """A world whose cards are looked at."""
+class GpuLooks(Part):
+    """GPUs that are sampled when a test says so."""
 
-    def new_gpu_states(self):
-        self.gpu_states = Looked(self.gpus, clean_timeout=30.0)
-        return self.gpu_states
+    def gpu_states(self):
+        return Looked(self.world.gpus, clean_timeout=30.0)
 
-    def start(self):
-        super().start()
+    def started(self):
         self.see()
 
-    def see(self, *there):
-        self.gpu_states.look(self.now, *there)
-        self.turn()
+    def see(self, *jobs):
+        """Sample the GPUs: these jobs have processes on them."""
+        self.world.engine.gpu_states.look(self.world.now, *jobs)
+        self.world.turn()
+
+
+def sampled(*gpus, **more):
+    """Return a world whose GPUs are sampled."""
+    return World(gpus, looks=GpuLooks(), **more)
 
 
 @pytest.fixture
 def world():
-    world = Watched([a_gpu(0)])
+    world = sampled(a_gpu(0))
     world.submit([a_demand(5000), a_demand(10_000)])
     world.settle()
     world.host.finish(1, 1, a_result(3 << 8))
@@ -313,10 +317,10 @@ def test_an_ended_job_holds_its_share_until_the_card_is_clean(world):
     ended = world.engine.jobtable.jobs[1]
     assert (ended.state, ended.reason) == (JobState.COMPLETING, Reason.GPU_CLEANING)
     assert len(world.holds()) == 1
-    world.see(1)
+    world.looks.see(1)
     assert world.job(2).state is JobState.PENDING
     assert world.engine.jobtable.reason(world.engine.jobtable.jobs[2]) is Reason.GPU_CLEANING
-    world.see()
+    world.looks.see()
     assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.EXIT_CODE)
     assert world.job(2).state is JobState.STARTING
     assert world.job(1).ended_at == 2.0, "the time at which it ended, not that at which it was clean"
@@ -324,16 +328,16 @@ def test_an_ended_job_holds_its_share_until_the_card_is_clean(world):
 
 @pytest.mark.parametrize("may", [True, False])
 def test_a_job_that_failed_on_a_card_that_went_bad_meanwhile_runs_again_elsewhere(may):
-    world = Watched([a_gpu(0), a_gpu(1)])
+    world = sampled(a_gpu(0), a_gpu(1))
     world.submit([a_demand(5000)] * 2, requeue=may)
     world.settle()
-    world.see()
+    world.looks.see()
     for job, status in ((1, 1 << 8), (2, 0)):
         world.host.finish(job, 1, a_result(status))
     world.turn()
-    world.gpu_states.ask()
+    world.engine.gpu_states.ask()
     sick = {0: Reading(gpu=0, used=0, ecc=1, remap="pending"), 1: Reading(gpu=1, used=0)}
-    world.gpu_states.saw(sick, there=(), now=world.now)
+    world.engine.gpu_states.saw(sick, there=(), now=world.now)
     world.turn()
     world.settle()
     first, second = world.job(1), world.job(2)
@@ -347,7 +351,7 @@ def test_a_job_that_failed_on_a_card_that_went_bad_meanwhile_runs_again_elsewher
 
 def test_a_job_whose_processes_stay_is_over_in_time_and_its_card_is_suspect(world):
     world.now += 31
-    world.see(1)
+    world.looks.see(1)
     assert world.job(1).state is JobState.FAILED
     assert world.holds() == []
     assert next(iter(world.store.gpu_marks().values()))[0] is GpuState.SUSPECT
@@ -356,19 +360,19 @@ def test_a_job_whose_processes_stay_is_over_in_time_and_its_card_is_suspect(worl
 
 def test_a_controller_that_starts_goes_on_cleaning(world):
     world.start()
-    world.see()
+    world.looks.see()
     assert world.job(1).state is JobState.FAILED
 
 
 @pytest.mark.parametrize("effects", range(4))
 def test_no_files_of_a_job_are_left_if_the_controller_dies_as_the_cleaning_of_its_cards_begins(effects):
-    world = Watched([a_gpu(0)])
+    world = sampled(a_gpu(0))
     world.submit([a_demand(5000)])
     world.settle()
     world.host.finish(1, 1, a_result(0))
     Power(world, effects).step(world.turn, again=False)
     world.engine.left = UNLIMITED
-    world.see()
+    world.looks.see()
     assert (world.job(1).state, world.host.attempts) == (JobState.COMPLETED, {})
 
 
@@ -390,7 +394,7 @@ def test_an_ended_job_whose_card_is_gone_is_over_in_time(world):
 
 
 def test_a_job_that_failed_to_launch_leaves_nothing_to_clean(world):
-    world.see()
+    world.looks.see()
     world.turn(StartFailed(2, 1, "no such interpreter"))
     assert (world.job(2).state, world.job(2).reason) == (JobState.FAILED, Reason.LAUNCH_FAILURE)
     assert world.job(2).ended.detail == "no such interpreter"
@@ -407,44 +411,44 @@ ENDS = [
 
 @pytest.mark.parametrize(("result", "state", "reason"), ENDS)
 def test_the_reason_of_an_end_outlives_the_cleaning(result, state, reason):
-    world = Watched([a_gpu(0)])
+    world = sampled(a_gpu(0))
     world.submit([a_demand(5000)])
     world.settle()
     world.host.finish(1, 1, result)
     world.turn()
-    world.see()
+    world.looks.see()
     assert (world.job(1).state, world.job(1).reason) == (state, reason)
 
 
 def test_a_lost_jobs_reason_outlives_the_cleaning():
-    world = Watched([a_gpu(0)])
+    world = sampled(a_gpu(0))
     world.submit([a_demand(5000)])
     world.settle()
     world.host.lose_shepherd(1, 1)
     world.settle()
-    world.see()
+    world.looks.see()
     assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.SYSTEM_FAILURE)
-    assert world.gpu_states.asked > 0
+    assert world.engine.gpu_states.asked > 0
 
 
 def test_a_stale_look_is_asked_for_when_a_job_waits(world):
     world.now += 60
-    before = world.gpu_states.asked
+    before = world.engine.gpu_states.asked
     world.turn()
-    assert world.gpu_states.asked == before + 1
+    assert world.engine.gpu_states.asked == before + 1
 
 
 def test_an_echo_of_a_job_that_is_being_cleaned_up_changes_nothing(world):
     world.turn(JobEnded(1), StartFailed(1, 1, "echo"))
     assert world.engine.orphans == {}
     assert world.engine.jobtable.jobs[1].outcome is JobState.FAILED
-    world.see()
+    world.looks.see()
     assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.EXIT_CODE)
 
 
 def test_nobody_is_let_past_onto_a_card_that_is_only_being_cleaned(world):
     world.submit([a_demand(2500)], time_limit=1000)
-    world.see(1)
+    world.looks.see(1)
     assert world.job(3).state is JobState.PENDING
 
 
@@ -455,7 +459,7 @@ def test_a_job_that_is_clean_at_last_is_clean_however_long_it_took(states):
 
 
 def test_a_job_that_is_only_being_cleaned_up_needs_no_cpus():
-    world = Watched([a_gpu(0)], limits=HostLimits(cpus=1, host_memory=0))
+    world = sampled(a_gpu(0), limits=HostLimits(cpus=1, host_memory=0))
     world.submit([a_demand(5000), Demand()])
     world.settle()
     world.host.finish(1, 1, a_result())

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from awaiting import until
-from builders import World, a_demand, a_gpu, a_job, a_result, full_disk
+from builders import Part, World, a_demand, a_gpu, a_job, a_result, full_disk
 from crashing import Power, controller_of, kill, power_cuts
 from fakehost import hosting, why_not
 from fgsched import protocol
@@ -25,7 +25,7 @@ from fgsched.controller.handlers.submission import SubmitFilter
 from fgsched.controller.hooking import environment, safe
 from fgsched.controller.turn import EpilogDone, PrologFailed
 from fgsched.domain.errors import Busy, FgschedError, Refused
-from fgsched.domain.job import WHOLE, GpuState, Job, Request
+from fgsched.domain.job import WHOLE, Gpu, GpuState, Job, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.hooks.filtering import Unusable, judged
 from fgsched.hooks.process import HookRunner
@@ -38,7 +38,7 @@ from live_host import PATIENCE, Home, living
 # -- decisions --------------------------------------------------------------------------------------
 
 
-class Epilogs:
+class Epilogs(Part):
     """An epilog that a test ends. It outlives no controller, as the real ones do not."""
 
     is_configured = True
@@ -47,6 +47,10 @@ class Epilogs:
         self.asked: list[tuple[int, int]] = []  # (job, attempt) of each run, of all controllers
         self.running: dict[int, int] = {}
 
+    def furnish(self) -> None:
+        self.running.clear()
+        self.world.engine.epilogs = self
+
     def runs(self, job_id: int) -> bool:
         return job_id in self.running
 
@@ -54,26 +58,19 @@ class Epilogs:
         self.asked.append((job.id, job.attempt))
         self.running[job.id] = job.attempt
 
+    def end(self, why: str = "") -> None:
+        running = dict(self.running)
+        self.running.clear()
+        self.world.turn(*(EpilogDone(job, attempt, why) for job, attempt in running.items()))
 
-class HookedWorld(World):
-    """A world with an epilog."""
 
-    def __init__(self, *args: object, **more: object) -> None:
-        self.epilogs = Epilogs()
-        super().__init__(*args, **more)
-
-    def furnish(self) -> None:
-        self.epilogs.running.clear()
-        self.engine.epilogs = self.epilogs
-
-    def epilogs_end(self, why: str = "") -> None:
-        running = dict(self.epilogs.running)
-        self.epilogs.running.clear()
-        self.turn(*(EpilogDone(job, attempt, why) for job, attempt in running.items()))
+def with_epilogs(*gpus: Gpu) -> World:
+    """Return a world of these GPUs, whose jobs have an epilog."""
+    return World(gpus, epilogs=Epilogs())
 
 
 def test_an_ended_job_keeps_its_holds_until_its_epilog_has_run():
-    world = HookedWorld([a_gpu(0)])
+    world = with_epilogs(a_gpu(0))
     world.submit([a_demand(WHOLE)])
     world.settle()
     world.host.finish(1, 1, a_result(3 << 8))
@@ -82,7 +79,7 @@ def test_an_ended_job_keeps_its_holds_until_its_epilog_has_run():
     assert (job.state, job.outcome, job.reason) == (JobState.COMPLETING, JobState.FAILED, Reason.EXIT_CODE)
     assert [hold.gpu for hold in world.holds()] == [0]
     assert world.epilogs.asked == [(1, 1)]
-    world.epilogs_end()
+    world.epilogs.end()
     job = world.job(1)
     assert (job.state, job.reason, job.ended.exit_code) == (JobState.FAILED, Reason.EXIT_CODE, 3)
     assert world.holds() == []
@@ -90,34 +87,34 @@ def test_an_ended_job_keeps_its_holds_until_its_epilog_has_run():
 
 
 def test_a_failed_epilog_drains_the_gpus_of_its_job_only():
-    world = HookedWorld([a_gpu(0), a_gpu(1)])
+    world = with_epilogs(a_gpu(0), a_gpu(1))
     world.submit([a_demand(WHOLE)])
     world.settle()
     [hold] = world.holds()
     world.host.finish(1, 1, a_result())
     world.settle()
-    world.epilogs_end("exited with status 1")
+    world.epilogs.end("exited with status 1")
     gpu = world.engine.gpu_states.gpu(hold.gpu)
     assert (gpu.state, gpu.note) == (GpuState.DRAINED, "the epilog of job 1 exited with status 1 [hook]")
     assert world.engine.gpu_states.gpu(1 - hold.gpu).state is GpuState.OK
     assert world.job(1).state is JobState.COMPLETED
 
 
-@pytest.mark.parametrize("kind", [World, HookedWorld])
-def test_a_failed_prolog_drains_the_gpus_and_holds_the_job_with_the_reason(kind):
-    world = kind([a_gpu(0)])
+@pytest.mark.parametrize("has_epilog", [False, True])
+def test_a_failed_prolog_drains_the_gpus_and_holds_the_job_with_the_reason(has_epilog):
+    world = with_epilogs(a_gpu(0)) if has_epilog else World([a_gpu(0)])
     world.submit([a_demand(WHOLE)])
     world.host.inbox.clear()  # the prolog runs: nothing was launched
     world.host.attempts.clear()
     world.turn(PrologFailed(1, 1, "exited with status 7"))
     gpu = world.engine.gpu_states.gpu(0)
     assert (gpu.state, gpu.note) == (GpuState.DRAINED, "the prolog of job 1 exited with status 7 [hook]")
-    if kind is HookedWorld:
+    if has_epilog:
         job = world.job(1)
         assert (job.state, job.reason) == (JobState.COMPLETING, Reason.PROLOG_FAILED)
         world.start()  # the reason survives a crash
         world.turn()
-        world.epilogs_end()
+        world.epilogs.end()
         assert world.epilogs.asked == [(1, 1), (1, 1)]
     job = world.job(1)
     assert (job.state, job.held, job.reason) == (JobState.PENDING, "user", Reason.PROLOG_FAILED)
@@ -128,21 +125,21 @@ def test_a_failed_prolog_drains_the_gpus_and_holds_the_job_with_the_reason(kind)
 
 def test_an_attempt_that_is_withdrawn_has_an_epilog_and_runs_again():
     """The controller is killed during the prolog."""
-    world = HookedWorld([a_gpu(0)])
+    world = with_epilogs(a_gpu(0))
     world.submit([a_demand(WHOLE)])
     world.host.inbox.clear()
     world.host.attempts.clear()
     world.start()
     world.turn()
     assert (world.job(1).state, world.epilogs.asked) == (JobState.COMPLETING, [(1, 1)])
-    world.epilogs_end()
+    world.epilogs.end()
     world.settle()
     assert (world.job(1).state, world.job(1).attempt) == (JobState.RUNNING, 2)
     assert (world.job(1).restarts, world.job(1).failures) == (0, 1)
 
 
 def test_a_turn_that_is_rolled_back_starts_no_epilog_again():
-    world = HookedWorld([a_gpu(0)])
+    world = with_epilogs(a_gpu(0))
     world.submit([a_demand(WHOLE)])
     world.settle()
     world.host.finish(1, 1, a_result())
@@ -151,23 +148,23 @@ def test_a_turn_that_is_rolled_back_starts_no_epilog_again():
         world.submit([a_demand()])
     world.settle()
     assert world.epilogs.asked == [(1, 1)]
-    world.epilogs_end()
+    world.epilogs.end()
     assert world.job(1).state is JobState.COMPLETED
 
 
 def epilog_campaign(effects: int) -> Power:
     """Two jobs, one of them requeued once, with a power cut after `effects` effects."""
-    world = HookedWorld([a_gpu(0)])
+    world = with_epilogs(a_gpu(0))
     power = Power(world, effects)
     power.step(partial(world.submit, [a_demand(2500), a_demand()], key="k"))
     for _ in range(2):
         power.step(world.settle)
-        power.step(world.epilogs_end)
+        power.step(world.epilogs.end)
     for job_id, status in ((1, 0), (2, 1 << 8)):
         world.host.finish(job_id, world.job(job_id).attempt, a_result(status))
     for _ in range(3):
         power.step(world.settle)
-        power.step(world.epilogs_end)
+        power.step(world.epilogs.end)
     assert [world.job(one).state for one in (1, 2)] == [JobState.COMPLETED, JobState.FAILED]
     for one in (1, 2):
         attempts = set(range(1, world.job(one).attempt + 1))

@@ -96,7 +96,7 @@ def test_a_name_that_is_no_utf_8_is_kept_byte_for_byte(world):
 
 def test_a_job_without_a_time_limit_gets_the_sites():
     world = World([a_gpu(0)])
-    world.rules = Rules(max_script=1000, default_time=60)
+    world.job_handlers.rules = Rules(max_script=1000, default_time=60)
     both = a_submission(
         requests=[{"name": "x"}, {"name": "y", "time_limit": 5}], jobs=[[0, 0, 0, False], [1, 0, 0, False]]
     )
@@ -105,7 +105,7 @@ def test_a_job_without_a_time_limit_gets_the_sites():
 
 
 def test_nobody_has_more_jobs_than_the_limit(world):
-    world.rules = Rules(max_script=1000, default_time=0, max_jobs=3)
+    world.job_handlers.rules = Rules(max_script=1000, default_time=0, max_jobs=3)
     world.ask(ANN, "submit", **a_submission())
     with pytest.raises(FgschedError, match="ann has 3 jobs already"):
         world.ask(ANN, "submit", **a_submission(key="l" * 16))
@@ -114,7 +114,7 @@ def test_nobody_has_more_jobs_than_the_limit(world):
 
 def test_what_was_admitted_once_is_asked_again_of_another_person_or_another_site():
     world = World([a_gpu(0)])
-    handlers = JobHandlers(world.engine, world.rules)
+    handlers = JobHandlers(world.engine, world.job_handlers.rules)
     request = {"name": "x", "nice": -5}
 
     def limit_of(caller, key):

@@ -172,7 +172,7 @@ def test_each_attempt_is_charged():
 # -- the move, with a crash at each of its effects ------------------------------------------------------
 
 
-class World:
+class QueueAndAccounts:
     """A queue, accounts, and a controller and an accountant that can be killed."""
 
     def __init__(self, path):
@@ -358,7 +358,7 @@ class Moving(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.place = Path(tempfile.mkdtemp())
-        self.world = World(self.place / "accounts.db")
+        self.world = QueueAndAccounts(self.place / "accounts.db")
 
     def teardown(self):
         self.world.settle()
@@ -426,7 +426,7 @@ TestMoving.settings = settings(max_examples=60, stateful_step_count=30, deadline
 
 @pytest.fixture
 def world(tmp_path):
-    one = World(tmp_path / "accounts.db")
+    one = QueueAndAccounts(tmp_path / "accounts.db")
     yield one
     one.close()
 

@@ -17,11 +17,18 @@ import pytest
 import driverpackages
 import fakemps
 from awaiting import until
-from builders import BOOT, PretendHost, World, a_demand, a_gpu, a_job, a_result, full_disk
+from builders import BOOT, Part, World, a_demand, a_gpu, a_job, a_result, full_disk
 from crashing import Power, kill, kill_controller, power_cuts
 from cudapackages import NotHere
-from fgsched.controller.turn import ClientsEnded, JobEnded, JobStarted, RunningDaemon, ServerAnswered
-from fgsched.domain.job import WHOLE, Hold, Job, MpsUse
+from fgsched.controller.turn import (
+    CancelOrder,
+    ClientsEnded,
+    JobEnded,
+    JobStarted,
+    RunningDaemon,
+    ServerAnswered,
+)
+from fgsched.domain.job import WHOLE, Gpu, Hold, Job, MpsUse
 from fgsched.domain.states import JobState
 from fgsched.gpus.nvidia import MPS
 from fgsched.lifecycle import mps
@@ -37,15 +44,22 @@ NOW = 1.8e9  # seconds since the epoch
 SETTINGS = mps.MpsSettings(gpus=frozenset({0, 1, 3}), program="/usr/bin/nvidia-cuda-mps-control", service=MPS)
 
 
-class PretendMps:
-    """Daemons as a table, which outlives every controller. Their events go to the inbox of `host`."""
+class PretendMps(Part):
+    """Daemons as a table, which outlives every controller."""
 
-    def __init__(self, host: PretendHost) -> None:
-        self.host, self.settings = host, SETTINGS
+    def __init__(self) -> None:
+        self.settings = SETTINGS
         self.living: dict[tuple[int, int], bool] = {}  # (id, number) -> it has a server
         self.begun: list[tuple[int, int]] = []
         self.terminated: list[int] = []  # jobs whose clients were ended
         self.has_servers = True
+
+    def furnish(self) -> None:
+        self.world.now = max(self.world.now, NOW)
+        self.world.engine.mps.host = self
+
+    def act(self) -> bool:
+        return any(server.pids for server in self.world.engine.mps.servers if server.phase is Phase.STARTING)
 
     def directory(self, server: int, number: int) -> str:
         return f"/run/job/{server}.{number}"
@@ -55,30 +69,30 @@ class PretendMps:
         assert name not in self.begun, "two daemons on one directory"
         self.begun.append(name)
         self.living[name] = False
-        self.host.inbox.append(JobStarted(*name, Shepherd(*name, BOOT)))
+        self.world.host.inbox.append(JobStarted(*name, Shepherd(*name, BOOT)))
 
     def ask(self, step: mps.AskDaemon) -> None:
         name = step.server.id, step.server.number
         if name in self.living:
             self.living[name] = self.has_servers
-            self.host.inbox.append(ServerAnswered(*name, (4711,) * self.has_servers, True, "no server"))
+            self.world.host.inbox.append(ServerAnswered(*name, (4711,) * self.has_servers, True, "no server"))
 
     def stop(self, step: mps.StopDaemon) -> None:
         self.end(step.server.id, step.server.number)
 
     def end(self, *name: int) -> None:
         if self.living.pop(name, None) is not None:
-            self.host.inbox.append(JobEnded(name[0]))
+            self.world.host.inbox.append(JobEnded(name[0]))
 
     def follow(self, server: MpsDaemon, shepherd: Shepherd) -> None:
         if (server.id, server.number) not in self.living:
-            self.host.inbox.append(JobEnded(server.id))
+            self.world.host.inbox.append(JobEnded(server.id))
 
     def end_clients(self, job: Job) -> bool:
         if job.id in self.terminated:
             return False
         self.terminated.append(job.id)
-        self.host.inbox.append(ClientsEnded(job.id, job.attempt))
+        self.world.host.inbox.append(ClientsEnded(job.id, job.attempt))
         return True
 
     def why_ended(self, server: int, number: int) -> str:
@@ -88,34 +102,16 @@ class PretendMps:
         return [RunningDaemon(*name, Shepherd(*name, BOOT)) for name in self.living]
 
 
-class MpsWorld(World):
-    """A world whose GPUs have MPS."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        host = PretendHost()
-        self.daemons = PretendMps(host)
-        super().__init__(*args, host=host, **more)
-
-    def furnish(self) -> None:
-        self.now = max(self.now, NOW)
-        self.engine.mps.host = self.daemons
-
-    def settle(self) -> None:
-        super().settle()
-        while any(one.pids for one in self.engine.mps.servers if one.phase is Phase.STARTING):
-            super().settle()
-
-    def cancel(self, job_id: int) -> None:
-        job = self.engine.jobtable.jobs[job_id]
-        with self.engine.store.write():
-            after = self.engine.change(job, self.now, cancelled_by=1)
-        self.engine.carry_out([*self.engine._drain(), cancel_of(after)])
+def with_mps(*gpus: Gpu) -> World:
+    """Return a world of these GPUs, which have MPS."""
+    return World(gpus, mps=PretendMps())
 
 
-def cancel_of(job: Job) -> Any:
-    from fgsched.controller.turn import CancelOrder
-
-    return CancelOrder(job)
+def cancel(world: World, job_id: int) -> None:
+    job = world.engine.jobtable.jobs[job_id]
+    with world.store.write():
+        after = world.engine.change(job, world.now, cancelled_by=1)
+    world.engine.carry_out([*world.engine._drain(), CancelOrder(after)])
 
 
 def states(world: World) -> list[tuple[str, str]]:
@@ -125,7 +121,7 @@ def states(world: World) -> list[tuple[str, str]]:
 
 
 def test_a_daemon_is_started_before_the_first_job_and_ended_after_the_last():
-    world = MpsWorld([a_gpu(0)])
+    world = with_mps(a_gpu(0))
     world.submit([a_demand(5000)])
     assert (states(world), world.host.runs) == ([("CONFIGURING", "asked")], [])
     world.settle()
@@ -133,36 +129,36 @@ def test_a_daemon_is_started_before_the_first_job_and_ended_after_the_last():
     world.settle()
     assert states(world) == [("RUNNING", "used")] * 2
     assert [world.job(job).mps.percent for job in (1, 2)] == [50, 25]
-    assert len(world.daemons.begun) == 1
+    assert len(world.mps.begun) == 1
     world.host.finish(1, 1, a_result())
     world.settle()
-    assert list(world.daemons.living.values()) == [True]
+    assert list(world.mps.living.values()) == [True]
     world.host.finish(2, 1, a_result())
     world.settle()
-    assert (world.daemons.living, world.engine.mps.servers) == ({}, [])
+    assert (world.mps.living, world.engine.mps.servers) == ({}, [])
 
 
 def test_a_server_that_is_gone_at_the_second_question_lets_no_job_in():
-    world = MpsWorld([a_gpu(0)])
+    world = with_mps(a_gpu(0))
     world.submit([a_demand(5000)])
     world.turn()
     world.turn()
     [server] = world.engine.mps.servers
     assert (server.phase, server.pids, world.host.runs) == (Phase.STARTING, (4711,), [])
-    world.daemons.has_servers = False
+    world.mps.has_servers = False
     world.turn()
     world.turn()
     assert (world.engine.mps.servers[0].phase, world.host.runs) == (Phase.STARTING, [])
 
 
 def test_each_user_and_each_gpu_has_a_daemon_and_whole_gpus_have_none():
-    world = MpsWorld([a_gpu(0), a_gpu(1), a_gpu(3)])
+    world = with_mps(a_gpu(0), a_gpu(1), a_gpu(3))
     world.submit([a_demand(7500), a_demand(7500), a_demand(WHOLE)])
     world.settle()
     jobs = world.engine.jobtable.holding
     assert states(world) == [("RUNNING", "used"), ("RUNNING", "used"), ("RUNNING", "")]
     gpus = {jobs[job].holds[0].gpu for job in (1, 2)}
-    assert {name for name, _ in world.daemons.begun} == {mps.id_of(1, gpu) for gpu in gpus}
+    assert {name for name, _ in world.mps.begun} == {mps.id_of(1, gpu) for gpu in gpus}
 
 
 @pytest.mark.parametrize(
@@ -182,18 +178,18 @@ def test_the_part_of_the_threads_is_the_share_of_one_gpu_with_mps(job, compute, 
 
 
 def test_without_the_control_program_jobs_run_and_say_why_they_do_not_use_mps():
-    world = MpsWorld([a_gpu(0)])
-    world.daemons.settings = mps.MpsSettings(gpus=frozenset({0}), program="", service=MPS)
+    world = with_mps(a_gpu(0))
+    world.mps.settings = mps.MpsSettings(gpus=frozenset({0}), program="", service=MPS)
     world.submit([a_demand(5000)])
     world.settle()
     why = "nvidia-cuda-mps-control is not installed"
     assert world.job(1).mps == MpsUse(server=0, percent=50, state="refused", why=why)
-    assert (world.host.runs, world.daemons.begun) == ([1], [])
+    assert (world.host.runs, world.mps.begun) == ([1], [])
 
 
 def test_jobs_run_without_a_daemon_that_starts_no_server_and_it_is_not_tried_again_at_once():
-    world = MpsWorld([a_gpu(0)])
-    world.daemons.has_servers = False
+    world = with_mps(a_gpu(0))
+    world.mps.has_servers = False
     world.submit([a_demand(5000)])
     world.settle()
     assert states(world) == [("CONFIGURING", "asked")]
@@ -203,8 +199,8 @@ def test_jobs_run_without_a_daemon_that_starts_no_server_and_it_is_not_tried_aga
     world.settle()
     assert states(world) == [("RUNNING", "refused")] * 2
     assert world.job(2).mps.why == "its daemon has no server after 20 s: no server"
-    assert (len(world.daemons.begun), world.daemons.living) == (1, {})
-    world.daemons.has_servers = True
+    assert (len(world.mps.begun), world.mps.living) == (1, {})
+    world.mps.has_servers = True
     world.now += mps.RETRY_TIME
     world.settle()
     world.submit([a_demand(2500)])
@@ -213,10 +209,10 @@ def test_jobs_run_without_a_daemon_that_starts_no_server_and_it_is_not_tried_aga
 
 
 def test_a_daemon_that_dies_is_replaced_when_its_clients_have_ended():
-    world = MpsWorld([a_gpu(0)])
+    world = with_mps(a_gpu(0))
     world.submit([a_demand(2500), a_demand(2500)])
     world.settle()
-    world.daemons.end(*world.daemons.begun[0])
+    world.mps.end(*world.mps.begun[0])
     world.submit([a_demand(2500)])
     world.settle()
     assert states(world) == [("RUNNING", "lost"), ("RUNNING", "lost"), ("RUNNING", "refused")]
@@ -230,11 +226,11 @@ def test_a_daemon_that_dies_is_replaced_when_its_clients_have_ended():
     world.submit([a_demand(2500)])
     world.settle()
     assert states(world)[4] == ("RUNNING", "used")
-    assert len({number for _, number in world.daemons.begun}) == 2
+    assert len({number for _, number in world.mps.begun}) == 2
 
 
 def test_a_gpu_lets_in_as_many_jobs_as_it_takes_clients():
-    world = MpsWorld([a_gpu(0)])
+    world = with_mps(a_gpu(0))
     world.submit([a_demand(200)] * (mps.MOST_JOBS + 1))
     world.settle()
     uses = [use for _, use in states(world)]
@@ -242,30 +238,30 @@ def test_a_gpu_lets_in_as_many_jobs_as_it_takes_clients():
 
 
 def test_the_work_of_a_cancelled_job_is_terminated_before_its_supervisor_is_told():
-    world = MpsWorld([a_gpu(0)])
+    world = with_mps(a_gpu(0))
     world.submit([a_demand(5000)])
     world.settle()
-    world.cancel(1)
-    assert (world.daemons.terminated, world.host.signals) == ([1], [])
+    cancel(world, 1)
+    assert (world.mps.terminated, world.host.signals) == ([1], [])
     world.settle()
     assert (world.host.signals, world.job(1).state) == ([1], JobState.CANCELLED)
 
 
 def test_a_job_that_is_cancelled_before_its_daemon_has_started_is_not_launched():
-    world = MpsWorld([a_gpu(0)])
-    world.daemons.has_servers = False
+    world = with_mps(a_gpu(0))
+    world.mps.has_servers = False
     world.submit([a_demand(5000)])
-    world.cancel(1)
+    cancel(world, 1)
     world.settle()
     assert (world.job(1).state, world.host.runs) == (JobState.CANCELLED, [])
-    assert world.daemons.living == {}
+    assert world.mps.living == {}
 
 
 def test_a_job_that_runs_again_without_mps_does_not_keep_its_last_daemon():
-    world = MpsWorld([a_gpu(0)])
+    world = with_mps(a_gpu(0))
     world.submit([a_demand(5000)], requeue=True)
     world.settle()
-    world.daemons.settings = mps.OFF
+    world.mps.settings = mps.OFF
     job = world.engine.jobtable.jobs[1]
     with world.engine.store.write():
         world.engine.change(job, world.now, wish="requeue")
@@ -275,10 +271,10 @@ def test_a_job_that_runs_again_without_mps_does_not_keep_its_last_daemon():
 
 
 def test_a_job_waits_for_the_end_of_an_earlier_daemon_for_a_while_only():
-    world = MpsWorld([a_gpu(0)])
+    world = with_mps(a_gpu(0))
     world.submit([a_demand(5000)])
     world.settle()
-    world.daemons.end = lambda *name: None  # it does not end
+    world.mps.end = lambda *name: None  # it does not end
     world.host.finish(1, 1, a_result())
     world.settle()
     world.submit([a_demand(5000)])
@@ -291,15 +287,15 @@ def test_a_job_waits_for_the_end_of_an_earlier_daemon_for_a_while_only():
 
 
 def test_a_turn_that_is_rolled_back_forgets_the_daemon_that_it_would_start():
-    world = MpsWorld([a_gpu(0)])
+    world = with_mps(a_gpu(0))
     with full_disk(world):
         world.submit([a_demand(5000)])
-    assert (world.engine.mps.servers, world.daemons.begun) == ([], [])
+    assert (world.engine.mps.servers, world.mps.begun) == ([], [])
 
 
 def campaign(effects: int) -> Power:
     """Two jobs that end, one of them by a cancel, with a power cut after `effects` effects."""
-    world = MpsWorld([a_gpu(0)])
+    world = with_mps(a_gpu(0))
     power = Power(world, effects)
     power.step(lambda: world.submit([a_demand(5000)], key="one"))
     power.step(world.settle)
@@ -315,7 +311,7 @@ def campaign(effects: int) -> Power:
     world.settle()
     world.settle()
     assert {state for state, _ in states(world)} <= {"COMPLETED"}, states(world)
-    assert (world.daemons.living, world.engine.mps.servers) == ({}, [])
+    assert (world.mps.living, world.engine.mps.servers) == ({}, [])
     return power
 
 

@@ -24,7 +24,7 @@ from fgsched.reports.facts import Facts, ReportReader
 from fgsched.reports.metrics import as_metrics
 from fgsched.reports.registry import NAMES, Wish, kind
 from fgsched.reports.status import Status, sums
-from known_history import HISTORY, STEP, WATTS, Down, Job, Lost, Process, Stranger, World, t, write
+from known_history import HISTORY, STEP, WATTS, Down, Job, KnownHost, Lost, Process, Stranger, t, write
 from report_rules import problems
 from report_tables import HOUR, agrees, proposals
 from report_truth import CLASSES, Truth
@@ -38,7 +38,7 @@ WEIGHTS, QUOTAS = {"A100": 2.5}, {"lab": 200 * 3600.0}
 class Case:
     """A period of a history, its truth and that of the period before."""
 
-    def __init__(self, world: World, choice: Choice, span, before, words, user="") -> None:
+    def __init__(self, world: KnownHost, choice: Choice, span, before, words, user="") -> None:
         self.world, self.choice, self.user = world, choice, user
         self.truth, self.before = Truth(world, *span, user), Truth(world, *before, user)
         self.noun, self.name, self.label, self.earlier, self.closed = words
@@ -337,7 +337,7 @@ def worlds(draw):
     lost = (
         (Lost(begin, begin + draw(st.integers(4, 19)), draw(st.booleans())),) if draw(st.booleans()) else ()
     )
-    return World(
+    return KnownHost(
         models=MODELS,
         begin=HISTORY.begin,
         steps=DAY + 12,

@@ -23,7 +23,7 @@ class Scheduling(Happenings):
 
     def look(self):
         """Whenever nothing is left to do at a moment."""
-        truth = Truth(self.yard)
+        truth = Truth(self.site)
         held = {(job.id, job.attempt, sum(hold.share for hold in job.holds)): job for job in truth.busy}
         fresh = [held[key] for key in held.keys() - self.held]
         began = {key[:2] for key in self.held}
@@ -53,22 +53,22 @@ class Scheduling(Happenings):
 
     @property
     def policy(self):
-        return self.yard.engine.policy
+        return self.site.world.engine.policy
 
     def first(self):
         """The first of the queue, if nothing else has an influence on when it starts; else None."""
-        jobtable = self.yard.engine.jobtable
+        jobtable = self.site.world.engine.jobtable
         if jobtable._queue.claims or not len(jobtable._queue):
             return None
         return min((jobtable._queue.entry(job_id) for job_id in jobtable._queue._group_of), key=self.place)
 
     def place(self, entry):
-        order = self.yard.engine.jobtable.order
-        return (-order.factors(entry.kind, entry.since, self.yard.now).priority, entry.since, entry.id)
+        order = self.site.world.engine.jobtable.order
+        return (-order.factors(entry.kind, entry.since, self.site.world.now).priority, entry.since, entry.id)
 
     def nobody_is_let_past_who_delays_the_first(self, truth, fresh):
         """Its promise is only ever made better, as long as nothing happens but ends, and it is kept."""
-        jobtable, first, before = self.yard.engine.jobtable, self.first(), self.promise
+        jobtable, first, before = self.site.world.engine.jobtable, self.first(), self.promise
         at = next(
             (one.at for one in jobtable._decided.reserved.values() if first and one.job == first.id), None
         )
@@ -78,20 +78,20 @@ class Scheduling(Happenings):
             self.place(pending(job)) < self.place(first) for job in fresh if first
         ):
             late = True  # others make room, or whoever comes before it came back or was kept back
-        if first and jobtable.reason(self.yard.job(first.id)) is Reason.ACCOUNT_GPU_MINUTES:
+        if first and jobtable.reason(self.site.world.job(first.id)) is Reason.ACCOUNT_GPU_MINUTES:
             late = True  # jobs without a limit have used them up
         self.preemptions = preemptions
         array = jobtable.arrays.get(first.id) if first else None
         who = first and (first.id, array and array.rest)  # of an array, the task that is next
-        if before is not None and before[0] == who and self.yard.is_calm and not late:
+        if before is not None and before[0] == who and self.site.is_calm and not late:
             assert at is not None, f"{first} has a reservation no more"
             assert at <= before[1], f"{first} is put off"
-        self.yard.is_calm = not late
+        self.site.is_calm = not late
         self.promise = (who, at) if at is not None and at < math.inf else None
 
     @invariant()
     def no_gpu_is_over_held_and_whole_and_shared_never_mix(self):
-        truth = Truth(self.yard)
+        truth = Truth(self.site)
         for index, gpu in truth.gpus.items():
             shares = [hold.share for hold in truth.on(index)]
             assert WHOLE not in shares or not [share for share in shares if 0 < share < WHOLE]
@@ -102,8 +102,8 @@ class Scheduling(Happenings):
     @invariant()
     def what_is_promised_is_there_when_it_is_promised(self):
         """On the cards of each reservation, beside all that runs then and what is promised besides."""
-        truth = Truth(self.yard)
-        backfills = self.yard.engine.jobtable._decided.reserved.values()
+        truth = Truth(self.site)
+        backfills = self.site.world.engine.jobtable._decided.reserved.values()
         for backfill in (one for one in backfills if truth.now < one.at):
             left = truth.left(backfill.at)
             for hold in (hold for one in backfills if one.at <= backfill.at for hold in one.holds):
@@ -113,7 +113,7 @@ class Scheduling(Happenings):
 
     @invariant()
     def every_job_that_waits_has_a_reason_that_is_true(self):
-        truth, jobtable = Reasons(self.yard), self.yard.engine.jobtable
+        truth, jobtable = Reasons(self.site), self.site.world.engine.jobtable
         for job in self.waiting():
             reason, shortfall = jobtable.reason(job), jobtable.shortfall(job)
             assert truth.is_true(job, reason, shortfall), (reason, shortfall, job)
@@ -123,57 +123,59 @@ class Scheduling(Happenings):
         """Whatever could be started was started: nobody would wake the controller for it."""
         if self.policy.weights.fairshare:
             return
-        before = dict(self.yard.engine.jobtable.jobs)
-        self.yard.settle()
-        assert self.yard.engine.jobtable.jobs == before
+        before = dict(self.site.world.engine.jobtable.jobs)
+        self.site.settle()
+        assert self.site.world.engine.jobtable.jobs == before
 
     @invariant()
     def those_stand_still_that_should(self):
         stands = {
-            (job.id, job.attempt) for job in self.yard.store.open_jobs() if job.state is JobState.SUSPENDED
+            (job.id, job.attempt)
+            for job in self.site.world.store.open_jobs()
+            if job.state is JobState.SUSPENDED
         }
-        assert self.yard.host.stopped & set(self.yard.host.running) == stands & set(self.yard.host.running)
+        assert self.site.host.stopped & set(self.site.host.running) == stands & set(self.site.host.running)
 
     @invariant()
     def nothing_ran_more_often_than_it_was_to_and_no_end_is_taken_back(self):
-        for job_id in self.yard.acknowledged:
-            job = self.yard.job(job_id)
-            assert self.yard.host.runs.count(job_id) <= job.restarts + 1
+        for job_id in self.site.world.acknowledged:
+            job = self.site.world.job(job_id)
+            assert self.site.host.runs.count(job_id) <= job.restarts + 1
             assert self.finals.setdefault(job_id, job.state) is job.state if job.state.is_final else True
 
     @invariant()
     def the_book_is_what_the_store_would_make_of_it(self):
-        there = JobTable(self.yard.store.open_jobs(), self.yard.store.tasks.made).jobs
-        assert self.yard.engine.jobtable.jobs == there
+        there = JobTable(self.site.world.store.open_jobs(), self.site.world.store.tasks.made).jobs
+        assert self.site.world.engine.jobtable.jobs == there
 
     def teardown(self):
         """Once nobody comes any more and all is open, every job starts and ends, or says why it never can."""
-        if not hasattr(self, "yard"):
+        if not hasattr(self, "site"):
             return
-        yard = self.yard
-        yard.lost.clear(), yard.strangers.clear(), yard.lingering.clear()
+        site = self.site
+        site.lost.clear(), site.strangers.clear(), site.lingering.clear()
         for name in NAMES:
-            yard.ask("update_partition", name=name, values={"state": "up", "maxtime": "", "devices": "0,1,2"})
+            site.ask("update_partition", name=name, values={"state": "up", "maxtime": "", "devices": "0,1,2"})
         for index in range(3):
-            yard.ask("resume", gpu=index)
+            site.ask("resume", gpu=index)
         for name in self.booked():
-            yard.ask("delete_reservation", name=name)
+            site.ask("delete_reservation", name=name)
         for _ in range(300):
-            jobs = yard.store.open_jobs()
-            if not [job for job in jobs if yard.engine.jobtable.reason(job).value not in _FOR_EVER]:
+            jobs = site.world.store.open_jobs()
+            if not [job for job in jobs if site.world.engine.jobtable.reason(job).value not in _FOR_EVER]:
                 break
-            yard.ask("release", ids=[job.id for job in jobs])
-            yard.ask("resume_jobs", ids=[job.id for job in jobs if job.state is JobState.SUSPENDED])
+            site.ask("release", ids=[job.id for job in jobs])
+            site.ask("resume_jobs", ids=[job.id for job in jobs if job.state is JobState.SUSPENDED])
             for key in self.alive():
-                yard.end(*key, 0)
-            yard.advance(1000)
-        truth = Reasons(yard)
+                site.end(*key, 0)
+            site.advance(1000)
+        truth = Reasons(site)
         for job in truth.jobs:
-            reason = yard.engine.jobtable.reason(job)
+            reason = site.world.engine.jobtable.reason(job)
             assert job.state is JobState.PENDING
             assert reason.value in _FOR_EVER, (reason, job)
-            assert truth.is_true(job, reason, yard.engine.jobtable.shortfall(job)), (reason, job)
-        assert yard.holds() == []
+            assert truth.is_true(job, reason, site.world.engine.jobtable.shortfall(job)), (reason, job)
+        assert site.world.holds() == []
 
 
 _FOR_EVER = {

@@ -125,49 +125,40 @@ def test_who_is_compared_with_makes_nobody_make_room():
 # -- the controller itself, with the same jobs ---------------------------------------------------
 
 
-class Real(World):
-    """The conductor on a pretended host, given the tasks at their moments."""
+class Controlled:
+    """The controller on a pretended host, given the tasks at their moments."""
 
     def __init__(self, tasks, site):
-        super().__init__(site.gpus, limits=site.limits, host=SlowHost())
-        self.engine.site.policy = site.policy
-        self.now, self.tasks, self.next = 0.0, tasks, 0
-
-    def turn(self, *events):
-        self.host.now = self.now
-        happened, self.host.inbox = self.host.inbox, []
-        self.engine.turn([*happened, *events], self.now)
+        self.host = SlowHost()
+        self.world = World(site.gpus, limits=site.limits, host=self.host, tick=0.0)
+        self.world.engine.site.policy = site.policy
+        self.world.now, self.tasks, self.next = 0.0, tasks, 0
 
     def play(self):
         """From one moment to the next, until nothing is left."""
         while (now := min(self.moments(), default=math.inf)) < math.inf:
-            self.now = self.host.now = now
+            self.world.now = self.host.now = now
             for job, at in list(self.ends()):
                 if at <= now:
                     task = self.tasks[job.id - 1]
                     is_late = 0 < task.time_limit <= task.run
                     self.host.over(job.id, job.attempt, cause="timeout" if is_late else "exit")
             self.host.let_go()
-            self.turn(ClientRequest(self.come, lambda error: None))
-            self.settle()
-
-    def settle(self):
-        for _ in range(200):
-            if not self.host.inbox:
-                return
-            self.turn()
-        raise AssertionError("it never comes to rest")
+            self.world.turn(ClientRequest(self.come, lambda error: None))
+            self.world.settle()
 
     def moments(self):
         if self.next < len(self.tasks):
             yield self.tasks[self.next].submitted
         yield from (at for _, at in self.ends())
         yield from self.host.leaving.values()
-        if (due := self.engine.jobtable.wait_index.next_due) is not None and self.engine.jobtable.holding:
+        if (
+            due := self.world.engine.jobtable.wait_index.next_due
+        ) is not None and self.world.engine.jobtable.holding:
             yield due
 
     def ends(self):
-        for job in self.engine.jobtable.holding.values():
+        for job in self.world.engine.jobtable.holding.values():
             if job.state is JobState.RUNNING and self.host.attempt(job).shepherd:
                 yield job, job.started_at + self.tasks[job.id - 1].lasts + job.suspended
 
@@ -176,15 +167,15 @@ class Real(World):
             task, self.next = self.tasks[self.next], self.next + 1
             more = {"partition": task.partition, "time_limit": task.time_limit, "qos": task.qos}
             who, key = (task.uid, task.uid, task.user), f"the-key-of-task-{self.next}"
-            (job,) = self.store.submit(new_jobs([task.demand], **more), key=key, who=who, now=now)
-            self.engine.jobtable.put(job)
+            (job,) = self.world.store.submit(new_jobs([task.demand], **more), key=key, who=who, now=now)
+            self.world.engine.jobtable.put(job)
         return NO_REPLY
 
     def runs(self):
         found = []
         for number in range(1, len(self.tasks) + 1):
-            spans, job = [], self.job(number)
-            for attempt, at, old, new, _ in self.store.steps.of(number):
+            spans, job = [], self.world.job(number)
+            for attempt, at, old, new, _ in self.world.store.steps.of(number):
                 if new == "CONFIGURING" or (old, new) == ("SUSPENDED", "RUNNING"):
                     spans.append((attempt, at))
                 elif old == "RUNNING" and new != "RUNNING":
@@ -230,10 +221,10 @@ def test_what_is_forecast_is_what_the_controller_does(tasks, policy, wide):
         tasks[-1] = structs.replace(tasks[-1], demand=first)
     site = SimHost(gpus=parse("sim:2x16G"), limits=HOST, policy=policy)
     result = replay(tasks, site)
-    real = Real(tasks, site)
-    real.play()
+    controlled = Controlled(tasks, site)
+    controlled.play()
     assert result.unstarted == 0
-    assert runs(result) == real.runs()
+    assert runs(result) == controlled.runs()
 
 
 # -- what is told of it -------------------------------------------------------------------------

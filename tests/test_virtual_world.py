@@ -17,7 +17,7 @@ from fgsched.store import Store
 from fgsched.system import disk
 from live_host import ROOT
 from test_sums import submit
-from virtualworld import Weather, World
+from virtualworld import VirtualWorld, Weather
 from worldchecks import Violation
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -45,7 +45,7 @@ def quiet():
 
 def lived(seed, directory, days, *, pace=1.0):
     directory.mkdir()
-    with World(seed, directory, Weather().paced(pace)) as world:
+    with VirtualWorld(seed, directory, Weather().paced(pace)) as world:
         try:
             world.run(days)
             world.finish()

@@ -13,7 +13,7 @@ from fgsched.domain.job import WHOLE, Demand, Request
 from virtualcontroller import Asked
 
 if TYPE_CHECKING:
-    from virtualworld import World
+    from virtualworld import VirtualWorld
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 ANN, BOB, EVE = (
@@ -48,7 +48,7 @@ class Known:
 class Users:
     """All users of a host."""
 
-    def __init__(self, world: "World", draw: random.Random) -> None:
+    def __init__(self, world: "VirtualWorld", draw: random.Random) -> None:
         self._world, self._draw = world, draw
         self.known: dict[str, Known] = {}  # by key
         self.cancelled: set[int] = set()  # acknowledged

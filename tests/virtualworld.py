@@ -1,6 +1,6 @@
 """A whole site in virtual time: users, controllers, a faulty disk and a host. One seed is one history.
 
-    world = World(seed=7, directory=path)
+    world = VirtualWorld(seed=7, directory=path)
     world.run(days=3)
     world.finish()
     print(world.history)
@@ -121,7 +121,7 @@ def a_site(draw: random.Random, interval: float) -> Config:
     )
 
 
-class World:
+class VirtualWorld:
     """One history."""
 
     def __init__(self, seed: int, directory: Path, weather: Weather | None = None) -> None:
@@ -168,7 +168,7 @@ class World:
                 self.programs.draw.uniform(600, 6 * HOUR), partial(self.users.resume, int(index))
             )
 
-    def __enter__(self) -> "World":
+    def __enter__(self) -> "VirtualWorld":
         return self
 
     def __exit__(

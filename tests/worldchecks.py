@@ -19,7 +19,7 @@ from virtualprograms import Program
 from virtualusers import Known
 
 if TYPE_CHECKING:
-    from virtualworld import World
+    from virtualworld import VirtualWorld
 
 FOR_EVER = {
     *("DependencyNeverSatisfied", "Dependency", "PartitionTimeLimit", "Reservation"),
@@ -51,7 +51,7 @@ class Violation(AssertionError):
 class Checks:
     """What must hold after each round, after each start, and at the end."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "VirtualWorld") -> None:
         self._world = world
         self.finals: dict[int, JobState] = {}  # as a controller told them first
         self._ran = 0  # runs that were examined
