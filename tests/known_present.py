@@ -10,7 +10,7 @@ from fgsched.accounting.samples import Samples
 from fgsched.domain.job import WHOLE, Gpu, GpuProcess, GpuState, JobUsage, Reading
 from fgsched.domain.policy import Partition
 from fgsched.domain.states import JobState, Reason
-from known_history import GIB, STEP, World
+from known_history import GIB, STEP, KnownHost
 from report_truth import Sum, Truth
 
 Usages = dict[int, JobUsage]  # by job
@@ -19,7 +19,7 @@ Usages = dict[int, JobUsage]  # by job
 class Present(Struct, frozen=True):
     """What clients receive at the end of a step."""
 
-    world: World
+    world: KnownHost
     step: int
     infos: list[protocol.GpuInfo]
     jobs: list[protocol.JobInfo]
@@ -58,7 +58,7 @@ class Present(Struct, frozen=True):
         return self.truth.cells[self.step, gpu]
 
 
-def sampled(world: World, steps: Collection[int]) -> Iterator[tuple[int, Usages]]:
+def sampled(world: KnownHost, steps: Collection[int]) -> Iterator[tuple[int, Usages]]:
     """Yield the sums of the samples of all jobs at the ends of these steps, in order."""
     users = sorted({job.user for job in world.jobs})
     owners = {job.id: known.owner(job, users) for job in world.jobs}
@@ -74,7 +74,7 @@ def sampled(world: World, steps: Collection[int]) -> Iterator[tuple[int, Usages]
             yield step, {job.id: usage for job in world.jobs if (usage := samples.usage(job.id)) is not None}
 
 
-def present(world: World, step: int, usages: Usages) -> Present:
+def present(world: KnownHost, step: int, usages: Usages) -> Present:
     """Return what clients receive at the end of a step, which has samples."""
     truth = Truth(world, step, step + 1)
     jobs = [
@@ -85,7 +85,7 @@ def present(world: World, step: int, usages: Usages) -> Present:
     return Present(world, step, [_gpu(world, gpu, step, truth) for gpu in truth.gpus], jobs)
 
 
-def _gpu(world: World, gpu: int, step: int, truth: Truth) -> protocol.GpuInfo:
+def _gpu(world: KnownHost, gpu: int, step: int, truth: Truth) -> protocol.GpuInfo:
     model, size = world.models[gpu]
     down = next((down for down in world.downs if down.gpu == gpu and down.since <= step < down.until), None)
     parts = truth.measured[step, gpu]
@@ -122,7 +122,7 @@ def _gpu(world: World, gpu: int, step: int, truth: Truth) -> protocol.GpuInfo:
     )
 
 
-def _job(world: World, job: known.Job, step: int, truth: Truth, usage: JobUsage | None) -> protocol.JobInfo:
+def _job(world: KnownHost, job: known.Job, step: int, truth: Truth, usage: JobUsage | None) -> protocol.JobInfo:
     holds = job.holds(step)
     begin = next((since for since, until in job.attempts if since <= step < until), None)
     allocated = [

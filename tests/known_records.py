@@ -8,14 +8,14 @@ from fgsched.domain.job import Demand, Ended, Job, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.store import JobRecord
 from fgsched.store.rows import GpuAllocation
-from known_history import LARGEST, STEP, World, uuid
+from known_history import LARGEST, STEP, KnownHost, uuid
 from known_history import Job as KnownJob
 from known_history import account_of as known_account
 
 _REASONS = {"gpu": Reason.GPU_OUT_OF_MEMORY, "host": Reason.OUT_OF_MEMORY, "": Reason.NONE}
 
 
-def record(world: World, job: KnownJob, owner: Owner) -> JobRecord:
+def record(world: KnownHost, job: KnownJob, owner: Owner) -> JobRecord:
     """Return the record of an ended job."""
     allocations = tuple(
         GpuAllocation(
@@ -66,7 +66,7 @@ def record(world: World, job: KnownJob, owner: Owner) -> JobRecord:
     return JobRecord(stored, allocations)
 
 
-def whole_account(world: World, job: KnownJob, owner: Owner) -> JobAccount:
+def whole_account(world: KnownHost, job: KnownJob, owner: Owner) -> JobAccount:
     """Return the account of an ended job with all columns of its row in the queue."""
     account = known_account(world, job, owner)
     stored = account_of(record(world, job, owner), ())

@@ -10,6 +10,7 @@ from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.dependencies import ConditionState, Term, fact_of, judge
 from fgsched.lifecycle.transitions import charged_period
+from test_arrays import outcomes
 from test_dependencies import a_world
 from test_engine import a_world_that_tries_again
 from test_hooks import with_epilogs
@@ -83,7 +84,7 @@ def test_the_holds_of_a_job_that_is_requeued_while_its_gpu_is_cleaned_are_releas
     ledger.watch(world)
     states = world.engine.gpu_states
     states.needs_cleaning = True
-    world.outcomes("requeue", 1)
+    outcomes(world, "requeue", 1)
     world.settle()
     assert (world.job(1).state, ledger.charged) == (JobState.COMPLETING, [])
     states.needs_cleaning = False
@@ -116,7 +117,7 @@ def test_a_requeued_attempt_is_charged_until_its_end_in_the_accounts(cleaning):
     world = a_world()
     world.host.requeue = lambda job: True
     world.engine.gpu_states.needs_cleaning = True
-    world.outcomes("requeue", 1)
+    outcomes(world, "requeue", 1)
     world.now += 500
     began = world.now - 400
     world.host.finish(1, 1, a_result(15, "requeue", started_at=began, ended_at=began + 100))
@@ -133,9 +134,9 @@ def test_the_time_limit_stands_still_while_a_job_is_suspended_also_the_second_ti
     world = a_world(a_demand(WHOLE), time_limit=600)
     before = world.job(1).deadline
     for seconds in (50, 70):
-        world.outcomes("suspend", 1)
+        outcomes(world, "suspend", 1)
         world.now += seconds
-        world.outcomes("resume_jobs", 1)
+        outcomes(world, "resume_jobs", 1)
     assert world.job(1).deadline - before == 50 + 70 + 2
     world.start()
     world.settle()
@@ -163,7 +164,7 @@ def test_only_a_completed_job_satisfies_afterok_and_only_another_end_afternotok(
 def test_a_job_that_waits_for_the_success_of_a_cancelled_one_never_starts():
     world = a_world(a_demand(WHOLE), a_demand(WHOLE))
     world.submit([a_demand(100)], dependency="afterok:2")
-    world.outcomes("cancel", 2)
+    outcomes(world, "cancel", 2)
     world.settle()
     assert world.job(2).state is JobState.CANCELLED
     assert world.job(3).state is JobState.PENDING
@@ -176,7 +177,7 @@ def test_a_gpu_that_is_clean_after_its_job_was_requeued_releases_nothing_again()
     ledger.watch(world)
     states = world.engine.gpu_states
     states.needs_cleaning = True
-    world.outcomes("requeue", 1)
+    outcomes(world, "requeue", 1)
     world.settle()
     assert (world.job(1).state, states.is_cleaning, ledger.charged) == (JobState.COMPLETING, True, [])
     world.turn(EpilogDone(1, 1))

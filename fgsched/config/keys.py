@@ -187,7 +187,7 @@ def _as_toml(key: ConfigKey, text: str) -> object:
 
 
 def usable_overrides(
-    overrides: Mapping[str, Mapping[str, str]],
+    overrides: Mapping[str, object],
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
     """Return the stored overrides that can be used, and a sentence for each of the others.
 
@@ -196,6 +196,9 @@ def usable_overrides(
     usable: dict[str, dict[str, str]] = {}
     refusals = []
     for name, values in overrides.items():
+        if not isinstance(values, Mapping):
+            refusals.append(f"[partitions.{name}] {values!r} is no table; the stored value is not used")
+            continue
         usable[name] = {}
         for key, text in values.items():
             try:
