@@ -122,7 +122,9 @@ def _gpu(world: KnownHost, gpu: int, step: int, truth: Truth) -> protocol.GpuInf
     )
 
 
-def _job(world: KnownHost, job: known.Job, step: int, truth: Truth, usage: JobUsage | None) -> protocol.JobInfo:
+def _job(
+    world: KnownHost, job: known.Job, step: int, truth: Truth, usage: JobUsage | None
+) -> protocol.JobInfo:
     holds = job.holds(step)
     begin = next((since for since, until in job.attempts if since <= step < until), None)
     allocated = [
