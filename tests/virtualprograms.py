@@ -176,7 +176,7 @@ class _Sender(Mailer):
 
     post: Post
 
-    def _composed(self, name: str, letter: Letter) -> tuple[list[str], bytes]:
+    def _composed(self, name: str, letter: Letter, now: float) -> tuple[list[str], bytes]:
         if not letter.to:
             raise Refused("no recipient", "")
         return list(letter.to), b""
