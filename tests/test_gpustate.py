@@ -377,8 +377,8 @@ def test_no_files_of_a_job_are_left_if_the_controller_dies_as_the_cleaning_of_it
 
 
 def test_a_controller_that_cannot_look_any_more_calls_ended_jobs_clean(world):
-    world.new_gpu_states = lambda: GpuStates(world.gpus)
-    World.start(world)
+    world.parts = ()
+    world.start()
     world.settle()
     assert (world.job(1).state, world.holds()[0].share) == (JobState.FAILED, 10_000)
 

@@ -16,7 +16,6 @@ from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers import jobs as jobhandlers
 from fgsched.controller.handlers import longorder
 from fgsched.controller.handlers.explain import ExplainHandlers
-from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.registration import HandlingWay, handlers_of
@@ -598,7 +597,7 @@ def test_a_cancelled_job_does_not_start_because_another_of_the_same_order_has_en
 def test_an_order_about_many_jobs_is_carried_out_between_requests_of_others(host):
     """In the event loop: one part in each round, and one answer."""
     world = host.world
-    handlers = JobHandlers(world.engine, world.rules)
+    handlers = world.job_handlers
     operations = host.operations
     operations.decoder = codec.Decoder([*operations.calls, Submission, protocol.HoldJobs])
     operations.long_order = lambda caller, call: (
