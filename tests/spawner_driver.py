@@ -3,6 +3,7 @@
 import ctypes
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -164,8 +165,10 @@ class Spawner:
         os.set_inheritable(theirs.fileno(), True)
         if room:  # for words that we have not read
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
+        # The checkout may be in a home that others cannot enter.
+        program = spawner() if owner < 0 else shutil.copy(spawner(), run)
         self.process = subprocess.Popen(
-            [*before, str(spawner()), str(theirs.fileno())],
+            [*before, str(program), str(theirs.fileno())],
             pass_fds=[theirs.fileno()], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
             **({"user": owner, "group": owner, "extra_groups": []} if owner >= 0 else {}),
         )  # fmt: skip

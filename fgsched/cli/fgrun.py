@@ -31,6 +31,7 @@ from fgsched.submission import prepare as submission
 from fgsched.submission.options import AnySetting, given, read
 from fgsched.submission.request import parts
 from fgsched.submission.table import FOREGROUND
+from fgsched.system import preloading
 from fgsched.system.unanswered import new_key
 from fgsched.views import wording
 from fgsched.views.display import shown_time
@@ -162,7 +163,8 @@ class Foreground:
         if request.array:
             raise BadUsage("FGSUB_ARRAY is for batch jobs", "Unset it, or submit the jobs with fgsub.")
         place = shlex.quote(link.words(self.link, self.directory))
-        lines = f"#!/bin/sh\nexport {link.VARIABLE}={place}; {_SCRIPT} {self._inner(request)}\n"
+        aside = preloading.put_aside_in_shell()
+        lines = f"#!/bin/sh\nexport {link.VARIABLE}={place}; {aside}{_SCRIPT} {self._inner(request)}\n"
         text = lines.encode("utf-8", "surrogateescape")
         request = structs.replace(request, container="", container_mounts="", container_workdir="")
         return structs.replace(job, submission=structs.replace(job.submission, request=request, script=text))

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fgsched.interactive import link, terminal
+from fgsched.system import preloading
 
 _PATIENCE = 10.0  # seconds that the command has after SIGHUP, and again after SIGTERM
 _HELD = 1 << 16  # bytes of output that are kept while no caller reads
@@ -196,6 +197,7 @@ PORT = "{port}"  # in a word of the command: the reserved port
 
 def main() -> None:
     """Execute the command of the arguments with the streams of the caller."""
+    preloading.restore(os.environ)
     command = sys.argv[1:]
     if command[0] == "--join":
         _join(command[1])

@@ -6,6 +6,7 @@ Jobs and commands of users get these variables, and the own interpreters do not.
 import struct
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path, PurePath
+from shlex import quote
 from typing import BinaryIO
 
 _PROC = Path("/proc")
@@ -82,6 +83,21 @@ def put_aside(environ: Mapping[str, str]) -> dict[str, str]:
         if own is not None:
             changed[name] = own
     return changed
+
+
+def put_aside_in_shell() -> str:
+    """Return shell code for a job's script before an own interpreter, which has to `restore` its environment.
+
+    The folders of LD_LIBRARY_PATH may have other versions of the libraries of the interpreter. "": nothing was put
+    aside for this process.
+    for this process.
+    """
+    name = "LD_LIBRARY_PATH"
+    if name not in _own:
+        return ""
+    own = _own[name]
+    kept = f"export {name}={quote(own)}; " if own else ""
+    return f'export {_ASIDE}{name}="${name}"; unset {name}; {kept}'
 
 
 def of_users(environ: Mapping[str, str]) -> dict[str, str]:
