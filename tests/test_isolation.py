@@ -100,7 +100,9 @@ def test_a_controller_starts_and_jobs_get_the_variables(hostile, tmp_path):
             done = call(PROGRAMS / "fgsub", *submit, env=env, cwd=home.path)
             assert done.returncode == 0, done.stderr
             assert own.items() <= shown((home.path / "out").read_text()).items()
-        done = call(PROGRAMS / "fgrun", "--gpus=0.1", "cat", "/proc/self/environ", env=env, cwd=home.path)
+        own["LD_LIBRARY_PATH"] = hostile["LD_LIBRARY_PATH"]  # with libraries that no interpreter can use
+        words = ("--gpus=0.1", "cat", "/proc/self/environ")
+        done = call(PROGRAMS / "fgrun", *words, env=env | own, cwd=home.path)
         assert own.items() <= shown(done.stdout.replace("\0", "\n")).items(), done.stderr
         assert "FG_CALLER" not in done.stdout
         assert call(PROGRAMS / "fgacct", "-n", env=env).stdout

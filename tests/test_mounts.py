@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -164,9 +165,9 @@ def test_a_host_whose_linker_reads_no_such_file_says_so(wish, tmp_path, monkeypa
 
 def test_the_program_that_tries_it_says_which_step_failed(tmp_path):
     drop = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    program = shutil.copy(
-        fgshim.spawner(), tmp_path
-    )  # the checkout may be in a home that others cannot enter
-    words = [program, "mounts", "root", tmp_path, "/bin/true"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, **drop)
+    # The checkout may be in a home that others cannot enter.
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o711)
+        words = [shutil.copy(fgshim.spawner(), place), "mounts", "root", tmp_path, "/bin/true"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, **drop)
     assert (done.returncode, done.stderr) == (1, "mount namespace: Operation not permitted\n")

@@ -88,9 +88,8 @@ def put_aside(environ: Mapping[str, str]) -> dict[str, str]:
 def put_aside_in_shell() -> str:
     """Return shell code for a job's script before an own interpreter, which has to `restore` its environment.
 
-    The folders of LD_LIBRARY_PATH may have other versions of the libraries of the interpreter. "": nothing was put
-    aside for this process.
-    for this process.
+    The folders of LD_LIBRARY_PATH may have other versions of its libraries.
+    "": nothing was put aside for this process.
     """
     name = "LD_LIBRARY_PATH"
     if name not in _own:
