@@ -62,6 +62,9 @@ os.umask(0o022)
 
 # Files that take most CPU time go first, so that parallel processes end at about the same time.
 LONGEST = (
+    "test_floods_benchmark.py",  # most of its time is waiting
+    "test_virtual_world.py",
+    "test_golden.py",
     "test_torch.py",
     "test_system_mode.py",
     "test_gpu_check.py",
@@ -74,9 +77,7 @@ LONGEST = (
     "test_front.py",
     "test_scheduling_machine.py",
     "test_packaging.py",
-    "test_virtual_world.py",
     "test_moving.py",
-    "test_pacing_among.py",
     "test_acceptance_driver.py",
     "test_jax.py",
     "test_completion.py",
