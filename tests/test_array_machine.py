@@ -156,5 +156,5 @@ class Floor(RuleBasedStateMachine):
 
 TestFloor = Floor.TestCase
 TestFloor.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -357,7 +357,7 @@ THURSDAY = (
 
 
 @settings(
-    max_examples=7,
+    max_examples=10,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink a history takes minutes

@@ -185,5 +185,5 @@ _FOR_EVER = {
 
 TestScheduling = Scheduling.TestCase
 TestScheduling.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
