@@ -69,19 +69,21 @@ def fgacct(options: AccountOptions) -> int:
     form = columns.of_accounts(_format(options), _unit(options))
     whole, named = steps.split(options.jobs)
     all_steps = options.all_steps and not options.allocations
-    asked = _asked(form, options, wants_steps=bool(named) or all_steps or options.slurm_json)
+    selection = _asked(form, options, wants_steps=bool(named) or all_steps or options.slurm_json)
     ids = choices.ids(whole)
     window = _window(options, everything=bool(ids))
     missing: list[choices.Name] = []
     with Client(find_places()) as client:
         if ids:
-            found = _named(client, asked, ids, missing)
+            jobs_of_answer = _named(client, selection, ids, missing)
         else:
-            found = _all(client, asked, window, mine=_only_mine(options))
+            jobs_of_answer = _all(client, selection, window, mine=_only_mine(options))
         users = choices.users(options.users)
         fits = _filter(options)
         chosen_jobs = (
-            job for job in found if (not users or job.user in users) and window.has(job) and fits(job)
+            job
+            for job in jobs_of_answer
+            if (not users or job.user in users) and window.has(job) and fits(job)
         )
         rows = steps.rows(chosen_jobs, named, all_steps=all_steps)
         jobs = rows if said_by("fgacct") == "sacct" else _noted(rows, client, options)

@@ -129,18 +129,18 @@ class HeldSamples:
         lost = [] if self._lost is None else [self._gap(*self._lost)]
         return chain(self._last.values(), lost, self._jobs.values(), self._events, self._timed)
 
-    def _put(self, one: EncodedSample, *, is_newer: bool = True) -> None:
-        if one.kind in (GpuRecord, JobSample):
-            place = self._last if one.kind is GpuRecord else self._jobs
-            before = place.get(one.key)
+    def _put(self, sample: EncodedSample, *, is_newer: bool = True) -> None:
+        if sample.kind in (GpuRecord, JobSample):
+            place = self._last if sample.kind is GpuRecord else self._jobs
+            before = place.get(sample.key)
             if before is not None and not is_newer:
                 return
             self._size -= before.size if before is not None else 0
-            place[one.key] = one
+            place[sample.key] = sample
         else:
-            queue = self._timed if one.until else self._events
-            (queue.append if is_newer else queue.appendleft)(one)
-        self._size += one.size
+            queue = self._timed if sample.until else self._events
+            (queue.append if is_newer else queue.appendleft)(sample)
+        self._size += sample.size
 
     def _first(self) -> EncodedSample:
         for place in (self._last, self._jobs):

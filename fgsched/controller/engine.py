@@ -481,10 +481,10 @@ class Engine:
         except Exception as error:
             self.containment.let_pass(error)
             gpus = self.gpu_states.gpus_for_planning(now)
-            found = culprits(self.jobtable, gpus, self.gpu_states.readings, self.limits, now)
-            for job_id in found:
+            blamed = culprits(self.jobtable, gpus, self.gpu_states.readings, self.limits, now)
+            for job_id in blamed:
                 self.containment.blame(job_id, error)
-            if not found:
+            if not blamed:
                 self._planning_failed(error, now)
                 raise Doomed from error
 

@@ -302,9 +302,9 @@ def with_known_gpus(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySa
     """
     if not inventory.failed:
         return _with_known_indices(inventory, store, sampler)
-    known = [remembered(gpu) for gpu in store.known_gpus() if gpu.uuid and not is_simulated(gpu.uuid)]
+    earlier = [remembered(gpu) for gpu in store.known_gpus() if gpu.uuid and not is_simulated(gpu.uuid)]
     known_gpus = tuple(
-        _silent(gpu, inventory.note) for gpu in sampler.chosen(known) if gpu.total or inventory.gpus
+        _silent(gpu, inventory.note) for gpu in sampler.chosen(earlier) if gpu.total or inventory.gpus
     )
     if not any(gpu.total for gpu in known_gpus):
         return inventory
@@ -331,29 +331,31 @@ def _with_known_indices(inventory: gpus.Inventory, store: Store, sampler: gpus.A
 # -- indices of MIG instances after a change of the layout -----------------------------------------
 
 
-def settled(gpus: Sequence[Gpu], known: Iterable[Gpu], held: Collection[int]) -> tuple[Gpu, ...]:
+def settled(gpus: Sequence[Gpu], earlier: Iterable[Gpu], held: Collection[int]) -> tuple[Gpu, ...]:
     """Return the GPUs with the indices by which the queue knows them.
 
     A MIG instance keeps its index, although the driver renumbers instances after a change. An instance that
     has jobs and no longer exists is included as DOWN, so that its jobs are ended.
 
     Args:
-        known: the GPUs of the last controller.
+        earlier: the GPUs of the last controller.
         held: indices of GPUs that jobs hold.
     """
-    there = {gpu.uuid for gpu in gpus}
-    before = [gpu for gpu in known if is_instance(gpu.uuid)]
-    gone = [_gone(gpu) for gpu in before if gpu.uuid not in there and gpu.index in held]
-    index_of = {gpu.uuid: gpu.index for gpu in before if gpu.uuid in there}
-    taken = {gpu.index for gpu in gpus if not gpu.mig} | {gpu.index for gpu in gone} | set(index_of.values())
-    found = []
+    uuids = {gpu.uuid for gpu in gpus}
+    before = [gpu for gpu in earlier if is_instance(gpu.uuid)]
+    missing = [_gone(gpu) for gpu in before if gpu.uuid not in uuids and gpu.index in held]
+    index_of = {gpu.uuid: gpu.index for gpu in before if gpu.uuid in uuids}
+    taken = (
+        {gpu.index for gpu in gpus if not gpu.mig} | {gpu.index for gpu in missing} | set(index_of.values())
+    )
+    settled_gpus = []
     for gpu in gpus:
         index = index_of.get(gpu.uuid, gpu.index)
         while gpu.mig and gpu.uuid not in index_of and index in taken:
             index += 1
         taken.add(index)
-        found.append(replace(gpu, index=index))
-    return tuple(sorted([*found, *gone], key=lambda gpu: gpu.index))
+        settled_gpus.append(replace(gpu, index=index))
+    return tuple(sorted([*settled_gpus, *missing], key=lambda gpu: gpu.index))
 
 
 def _gone(gpu: Gpu) -> Gpu:

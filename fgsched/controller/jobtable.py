@@ -444,8 +444,8 @@ class Arrays:
 
     def room(self, array: int) -> int:
         """Return how many more tasks of an array may run; 0 if it is not open."""
-        it = self._arrays.get(array)
-        return it.room if it is not None else 0
+        entry = self._arrays.get(array)
+        return entry.room if entry is not None else 0
 
     @property
     def pending(self) -> int:
@@ -454,36 +454,36 @@ class Arrays:
 
     def put(self, before: Job | None, job: Job) -> None:
         """Take in the state of a row."""
-        it = self._arrays.get(job.array)
-        if it is None:
+        entry = self._arrays.get(job.array)
+        if entry is None:
             if job.state.is_final:
                 return
-            it = self._arrays[job.array] = Array()
+            entry = self._arrays[job.array] = Array()
         if job.is_rest and before is None:
-            it.rest = bits_of(job.request.array) & ~bits_from(self._made(job.array))
+            entry.rest = bits_of(job.request.array) & ~bits_from(self._made(job.array))
         if job.is_rest and (before is None or before.depends != job.depends):
-            it.is_examined = False
+            entry.is_examined = False
         if "aftercorr" not in job.depends:
-            it.open = it.open if not job.is_rest else -1
+            entry.open = entry.open if not job.is_rest else -1
         elif job.is_rest and (before is None or "aftercorr" not in before.depends):
-            it.open = 0
-        it.throttle = job.request.throttle
-        it.holding += job.state.holds - (before is not None and before.state.holds)
-        (it.waiting.add if job.state is JobState.PENDING else it.waiting.discard)(job.id)
+            entry.open = 0
+        entry.throttle = job.request.throttle
+        entry.holding += job.state.holds - (before is not None and before.state.holds)
+        (entry.waiting.add if job.state is JobState.PENDING else entry.waiting.discard)(job.id)
         if not job.state.is_final:
-            it.rows.add(job.id)
+            entry.rows.add(job.id)
             return
-        it.rows.discard(job.id)
+        entry.rows.discard(job.id)
         if job.is_rest:
-            it.rest = 0
-        if not it.rows:
+            entry.rest = 0
+        if not entry.rows:
             del self._arrays[job.array]
 
     def take(self, array: int, task: int) -> bool:
         """Remove a task from the rest, since it gets its own row; return whether the rest is empty then."""
-        it = self._arrays[array]
-        it.rest &= ~(1 << task)
-        return not it.rest
+        entry = self._arrays[array]
+        entry.rest &= ~(1 << task)
+        return not entry.rest
 
     def next_task(self, array: int) -> int | None:
         """Return the lowest task of the rest that may start; None if there is none."""
@@ -579,7 +579,7 @@ class WaitIndex:
             if whole and self._matters(job):
                 self.stirred |= whole
             if whole and job.state.is_final:
-                self.corresponding |= {(one, job.task) for one in whole}
+                self.corresponding |= {(job_id, job.task) for job_id in whole}
         if job.id != job.array:
             self.stirred |= self._dependants.get((job.id, None), set())
 

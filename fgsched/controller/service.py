@@ -100,7 +100,7 @@ class Reports(Struct, frozen=True):
     """Receives the reports of the launcher, and answers its questions."""
 
     failed: Callable[[Job, str], None]  # an attempt could not be launched
-    short: Callable[[Job, str], None]  # the same, for want of something that another attempt may get
+    short: Callable[[Job, str], None]  # an attempt lacked a resource; a later one may get it
     watch: Watch
     gone: Callable[[int], None]  # the shepherd of this job has ended
     cpus: Callable[[int], tuple[int, ...]]  # the CPUs near a GPU

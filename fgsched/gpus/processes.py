@@ -27,14 +27,14 @@ class ProcessNames:
 
     def of(self, pids: Iterable[int]) -> dict[int, Person]:
         """Return {pid: person} of these processes, without processes that have ended."""
-        known, self._known = self._known, {}
+        earlier, self._known = self._known, {}
         for pid in pids:
             if (identity := identify(pid)) is None:
                 continue
-            start, person = known.get(pid, (0, None))
-            found = person if start == identity.start else _person(pid)
-            if found is not None:
-                self._known[pid] = identity.start, found
+            start, person = earlier.get(pid, (0, None))
+            entry = person if start == identity.start else _person(pid)
+            if entry is not None:
+                self._known[pid] = identity.start, entry
         return {pid: person for pid, (_, person) in self._known.items()}
 
 

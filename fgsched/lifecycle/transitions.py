@@ -445,39 +445,39 @@ _KILL = 9
 _NEAR = 0.9  # of the requested memory: from here on, a SIGKILL of unknown origin may be for memory
 
 
-def kills_note(kills: int, asked: int) -> str:
-    """Return what the kernel did to a job for host memory; "" if it killed none of it. `asked`: bytes."""
+def kills_note(kills: int, requested: int) -> str:
+    """Return what the kernel did to a job for host memory; "" if it killed none of it. `requested`: bytes."""
     if not kills:
         return ""
     number = "1 process" if kills == 1 else f"{kills} processes"
     of = (
-        f"the job requested {format_mebibytes(asked)} (--mem)"
-        if asked
+        f"the job requested {format_mebibytes(requested)} (--mem)"
+        if requested
         else "the job requested no amount (--mem)"
     )
     return f"the kernel killed {number} of this job for host memory: {of}"
 
 
-def memory_note(state: JobState, ended: Ended, asked: int) -> str:
+def memory_note(state: JobState, ended: Ended, requested: int) -> str:
     """Return the part of host memory in the end of a job, known or probable; "" if it had none.
 
     Where jobs have no memory cgroup, kills are not counted. Then the largest process and the signal answer.
 
     Args:
-        asked: bytes of host memory; 0: none were requested.
+        requested: bytes of host memory; 0: none were requested.
     """
-    used, limit = format_mebibytes(ended.max_rss), format_mebibytes(asked)
+    used, limit = format_mebibytes(ended.max_rss), format_mebibytes(requested)
     largest = f"its largest process had {used}" if ended.max_rss else "its processes were not measured"
     if ended.oom_kills:
-        return f"{kills_note(ended.oom_kills, asked)}, {largest}"
-    if not asked or not ended.max_rss:
+        return f"{kills_note(ended.oom_kills, requested)}, {largest}"
+    if not requested or not ended.max_rss:
         return ""
     was_killed = ended.signal == _KILL or ended.exit_code == 128 + _KILL
-    if was_killed and state is JobState.FAILED and ended.max_rss >= _NEAR * asked:
+    if was_killed and state is JobState.FAILED and ended.max_rss >= _NEAR * requested:
         return (
             f"ended by SIGKILL, probably for host memory: {largest} of the {limit} that it requested (--mem),"
             " and no kill was counted"
         )
-    if ended.max_rss > asked:
+    if ended.max_rss > requested:
         return f"{largest} of host memory, more than the {limit} that it requested (--mem)"
     return ""

@@ -497,15 +497,19 @@ def blocks(gpu: GpuNow, two: bool) -> list[Block]:
     """Return the parts of a GPU's bar; a label that does not fit is shortened or left out."""
     room = _ROOM_OF_TWO if two else _ROOM
     parts = [_block(share, int(share.share * room) - 1, two) for share in gpu.scaled]
-    rest = gpu.classes()
+    classes = gpu.classes()
     if (hidden := gpu.charged - sum(share.share for share in gpu.scaled)) >= 0.005:
         parts.append(
             Block(gpu.hidden_kind, hidden, note="others" if hidden * room >= len("others") + 1 else "")
         )
-    if gpu.down and rest["down"] > 0:
-        parts.append(Block("down", rest["down"], note=cut(f"down: {gpu.down}", int(rest["down"] * room) + 2)))
-    elif rest["external"] >= 0.005:
-        parts.append(Block("external", rest["external"], note=_outside(int(rest["external"] * room) - 1)))
+    if gpu.down and classes["down"] > 0:
+        parts.append(
+            Block("down", classes["down"], note=cut(f"down: {gpu.down}", int(classes["down"] * room) + 2))
+        )
+    elif classes["external"] >= 0.005:
+        parts.append(
+            Block("external", classes["external"], note=_outside(int(classes["external"] * room) - 1))
+        )
     return parts
 
 

@@ -178,17 +178,17 @@ def _users(
     shares = {user: policy.user(user).shares for user in users}
     among = sum(shares.values())
     rows = []
-    for user, own in shares.items():
+    for user, user_shares in shares.items():
         seconds = used.get((account.account, user), 0.0)
         spent = seconds / total if total else 0.0
-        part = account.part * own / among
+        part = account.part * user_shares / among
         if account.part < 1:
-            spent += (account.used - spent) * own / among
+            spent += (account.used - spent) * user_shares / among
         rows.append(
             ShareStanding(
                 account=account.account,
                 user=user,
-                shares=own,
+                shares=user_shares,
                 part=part,
                 seconds=seconds,
                 used=spent,

@@ -121,16 +121,18 @@ def reserve(
     low, high = 0, len(ends)  # it fits after the first `high` of them
     while low < high:
         middle = (low + high) // 2
-        found = attempt(demand, *after_ends(ends[:middle], later, host), limits)
-        low, high = (middle + 1, high) if isinstance(found, Shortfall) else (low, middle)
+        attempted = attempt(demand, *after_ends(ends[:middle], later, host), limits)
+        low, high = (middle + 1, high) if isinstance(attempted, Shortfall) else (low, middle)
     at = ends[max(0, high - 1)].until
     over = [job for job in ends if job.until <= at] if at < math.inf else ends[: max(1, high)]
     rooms, host = after_ends(over, later, host)
-    found = attempt(demand, rooms, host, limits)
-    assert not isinstance(found, Shortfall)
-    there = {room.gpu.index: room for room in rooms}
-    spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
-    return BackfillReservation(at, demand, found, spare, host.less(demand), max_jobs=limits.max_jobs_per_gpu)
+    attempted = attempt(demand, rooms, host, limits)
+    assert not isinstance(attempted, Shortfall)
+    room_of = {room.gpu.index: room for room in rooms}
+    spare = {hold.gpu: room_of[hold.gpu].less(hold) for hold in attempted}
+    return BackfillReservation(
+        at, demand, attempted, spare, host.less(demand), max_jobs=limits.max_jobs_per_gpu
+    )
 
 
 def after_ends(jobs: Iterable[Running], free: dict[int, Room], host: HostRoom) -> tuple[list[Room], HostRoom]:

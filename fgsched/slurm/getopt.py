@@ -65,41 +65,41 @@ _GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gres")  # one of them replac
 _ONE_OF = {"Format": ("format", "Format", "long", "start", "json"), "user": ("user", "me")}
 
 
-def of_step(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def of_step(environ: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
     """Return the options of srun inside a job, from its variables and from its command line."""
-    return _merged(_OF_STEP, environ, given)
+    return _merged(_OF_STEP, environ, typed)
 
 
-def of_srun(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def of_srun(environ: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
     """Return the options of srun outside of a job, from its variables and from its command line."""
-    return _merged(_OF_SRUN, environ, given)
+    return _merged(_OF_SRUN, environ, typed)
 
 
-def of_salloc(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def of_salloc(environ: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
     """Return the options of salloc, from its variables and from its command line."""
-    return _merged(_OF_SALLOC, environ, given)
+    return _merged(_OF_SALLOC, environ, typed)
 
 
-def of_sinfo(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def of_sinfo(environ: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
     """Return the options of sinfo, from its variables and from its command line."""
-    found = _merged(_SINFO, environ, given)
-    if "Format" in given and "format" not in given:
-        found.pop("format", None)
-    return found
+    options = _merged(_SINFO, environ, typed)
+    if "Format" in typed and "format" not in typed:
+        options.pop("format", None)
+    return options
 
 
 def _merged(
-    variables: Mapping[str, Option], environ: Mapping[str, str], given: Mapping[str, str]
+    variables: Mapping[str, Option], environ: Mapping[str, str], typed: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return `given` and the options of variables that are not empty; an amount of GPUs replaces all."""
-    found = {
+    """Return `typed` and the options of variables that are not empty; an amount of GPUs replaces all."""
+    options = {
         row.name: "" if row.kind == FLAG else environ[name]
         for name, row in variables.items()
         if environ.get(name)
     }
-    if any(name in given for name in _GPUS):
-        found = {name: text for name, text in found.items() if name not in _GPUS}
-    return {**found, **given}
+    if any(name in typed for name in _GPUS):
+        options = {name: text for name, text in options.items() if name not in _GPUS}
+    return {**options, **typed}
 
 
 def with_variables(name: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -116,17 +116,17 @@ def with_variables(name: str, words: Sequence[str], environ: Mapping[str, str]) 
     return [*_spelled(variables, environ, options), *words]
 
 
-def _spelled(variables: Mapping[str, Option], environ: Mapping[str, str], given: Iterable[str]) -> list[str]:
+def _spelled(variables: Mapping[str, Option], environ: Mapping[str, str], typed: Iterable[str]) -> list[str]:
     """Return the options of variables that the command line does not give."""
-    found, present = [], set(given)
+    spelled, present = [], set(typed)
     for variable, row in variables.items():
         if variable not in environ or not present.isdisjoint(_ONE_OF.get(row.name, (row.name,))):
             continue
         if row.kind == FLAG:
-            found.append(f"--{row.name}")
+            spelled.append(f"--{row.name}")
         elif environ[variable]:
-            found.append(f"--{row.name}={environ[variable]}")
-    return found
+            spelled.append(f"--{row.name}={environ[variable]}")
+    return spelled
 
 
 _PHRASES = (

@@ -104,11 +104,11 @@ def join(options: Mapping[str, str], command: Sequence[str]) -> int:
 
 def salloc(words: Sequence[str]) -> int:
     """Allocate, run a command or a shell, and return its exit code. Raises BadLine or Refusal."""
-    found, command = parse("salloc", words, permute=False)
+    typed, command = parse("salloc", words, permute=False)
     if command[:1] == [":"]:
         error = heterogeneous("':' between the options of several components")
         raise StepRefused(f"salloc: error: {error.cause}\n{error.remedy}", 1)
-    options = of_salloc(os.environ, dict(found))
+    options = of_salloc(os.environ, dict(typed))
     leaves = "no-shell" in options
     if leaves:
         command = []

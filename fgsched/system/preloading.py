@@ -94,9 +94,9 @@ def put_aside_in_shell() -> str:
     name = "LD_LIBRARY_PATH"
     if name not in _own:
         return ""
-    own = _own[name]
-    kept = f"export {name}={quote(own)}; " if own else ""
-    return f'export {_ASIDE}{name}="${name}"; unset {name}; {kept}'
+    folder = _own[name]
+    export = f"export {name}={quote(folder)}; " if folder else ""
+    return f'export {_ASIDE}{name}="${name}"; unset {name}; {export}'
 
 
 def of_users(environ: Mapping[str, str]) -> dict[str, str]:

@@ -122,8 +122,8 @@ def _tasks(listed: str, part: str) -> int:
 def spelled(names: Iterable[Name]) -> str:
     """Join names to a comma-separated list."""
     names_or_ids = list(names)
-    parts = [one for one in names_or_ids if isinstance(one, str)]
-    numbers = format_indices(one for one in names_or_ids if isinstance(one, int))
+    parts = [name for name in names_or_ids if isinstance(name, str)]
+    numbers = format_indices(name for name in names_or_ids if isinstance(name, int))
     return ",".join([numbers] * bool(numbers) + parts)
 
 

@@ -194,7 +194,7 @@ static uint64_t end_of_work(const fg_gpu_turns *g) {
     return end;
 }
 
-/* Say until when the process has work. Without an arbiter, nobody asks. */
+/* Publish the time until which the process has work. Without an arbiter, no other process reads it. */
 static void publish(fg_gpu_turns *g, fg_turn_page *page, uint64_t end, uint64_t now) {
     uint64_t had = 0;
     for (const fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++) had += q->had;

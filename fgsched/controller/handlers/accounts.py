@@ -45,16 +45,16 @@ class BooksHandlers:
     def _back_up(self, connection: ClientConnection, caller: Caller, call: protocol.BackUp) -> None:
         _refuse_others(caller)
         _refuse_unsafe(call.file)
-        kept = partial(_backup_of, connection)
-        self._books.back_up(call.file, partial(self._told, connection, kept))
+        answer = partial(_backup_of, connection)
+        self._books.back_up(call.file, partial(self._told, connection, answer))
         connection.is_waiting = True
 
     @serves_apart(protocol.ArchiveJobs)
     def _archive(self, connection: ClientConnection, caller: Caller, call: protocol.ArchiveJobs) -> None:
         _refuse_others(caller)
         _refuse_unsafe(call.file)
-        kept = partial(_archive_of, connection)
-        self._books.archive(call.file, call.before, partial(self._told, connection, kept))
+        answer = partial(_archive_of, connection)
+        self._books.archive(call.file, call.before, partial(self._told, connection, answer))
         connection.is_waiting = True
 
     @serves_apart(protocol.NoteWarning)

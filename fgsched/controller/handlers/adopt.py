@@ -256,7 +256,7 @@ class AdoptHandlers:
         policy = self._engine.policy
         ordered = dict.fromkeys([policy.default.name, *(one.name for one in policy.partitions)])
         gpus = {name: partition.gpus for name in ordered if (partition := policy.partition(name))}
-        return [name for name, own in gpus.items() if not own or uses.keys() <= set(own)]
+        return [name for name, indices in gpus.items() if not indices or uses.keys() <= set(indices)]
 
     def _rooms(self) -> list[Room]:
         states = self._engine.gpu_states

@@ -115,14 +115,14 @@ class References:
         store, array = self._engine.store, self._engine.jobtable.arrays.get(first.id)
         waiting = array.rest & wanted if array else 0
         rows = (self._engine.jobtable.jobs[row] for row in array.rows) if array else ()
-        own = {row.task: row.id for row in rows if row.task is not None}
+        row_of = {row.task: row.id for row in rows if row.task is not None}
         if waiting:  # they have one row, which stands at the place of their first
-            own[lowest(waiting)], wanted = first.id, wanted & ~waiting | waiting & -waiting
+            row_of[lowest(waiting)], wanted = first.id, wanted & ~waiting | waiting & -waiting
         known: set[int] = set()  # one row has all tasks that were cancelled with their array
         for piece in cut([*tasks(wanted)]):
             records: list[JobRecord] = []
             for task in piece:
-                past = store.past(own[task]) if task in own else store.tasks.get(first.id, task)
+                past = store.past(row_of[task]) if task in row_of else store.tasks.get(first.id, task)
                 past = past or store.past(first.id)
                 if past is not None and past.job.id not in known:
                     known.add(past.job.id)

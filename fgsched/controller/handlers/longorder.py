@@ -62,7 +62,7 @@ class LongOrder(ABC):
         """Return the rows of tasks, and the tasks without a row. `first` has the number of the array."""
         array = self._engine.jobtable.arrays.get(first.id)
         waiting = array.rest if array is not None else 0
-        own = {job.task: job.id for job in rows if job.task is not None}
+        row_of = {job.task: job.id for job in rows if job.task is not None}
         targets: list[Name] = []
         if waiting and not waiting & ~wanted:  # all of them: they stay one row
             targets, wanted = [Target(name, first.id)], wanted & ~waiting
@@ -71,7 +71,7 @@ class LongOrder(ABC):
                 if waiting >> task & 1:
                     targets.append(Target(name, first.id, task))
                 else:
-                    targets.append(Target(name, own.get(task) or self._ended(first, task)))
+                    targets.append(Target(name, row_of.get(task) or self._ended(first, task)))
             yield
         return targets
 

@@ -643,9 +643,8 @@ class Conditions:
         self._engine = engine
         self._kill_invalid = "yes" if kill_invalid else "no"
         self._targets: dict[int, Job | None] = {}  # jobs that were looked up
-        self._settled_requests: dict[
-            int, Request
-        ] = {}  # id of a request of several jobs -> the completed one
+        # id of a request of several jobs -> the completed one
+        self._settled_requests: dict[int, Request] = {}
 
     def refuse_too_many(self, jobs: Sequence[NewJob], caller: Caller) -> None:
         """Refuse jobs with too many conditions, which are kept in memory. Raises Refused."""

@@ -73,14 +73,14 @@ class WaitLookup:
         waiting = array.rest & wanted if array else 0
         awaited.add_tasks(job.id, waiting)
         is_wanted = bin(wanted & ~waiting)[:1:-1]  # by index
-        own: list[int] = []
+        with_rows: list[int] = []
         for piece in cut(list(array.rows) if array else (), _ROWS):
             for row in filter(None, map(self._engine.jobtable.jobs.get, piece)):
                 if row.task is not None and is_wanted[row.task : row.task + 1] == "1":
                     awaited.jobs.add(row.id)
-                    own.append(row.task)
+                    with_rows.append(row.task)
             yield
-        for ended in cut([*tasks(wanted & ~waiting & ~bits_from(own))], _STEP):
+        for ended in cut([*tasks(wanted & ~waiting & ~bits_from(with_rows))], _STEP):
             for task in ended:
                 past = self._engine.store.tasks.get(job.id, task)
                 yield from self._add(past.job if past else job, 0, awaited)  # none: cancelled with its array

@@ -61,8 +61,8 @@ def instance_nodes(
 def all_instance_nodes(*, about: Path = _CAPABILITIES, devices: Path) -> tuple[str, ...]:
     """Return the existing device files of all instances of the host."""
     files = [*about.glob("gpu*/mig/gi*/access"), *about.glob("gpu*/mig/gi*/ci*/access")]
-    found = {_node(file, devices) for file in files}
-    return tuple(sorted(node for node in found if node and Path(node).exists()))
+    nodes = {_node(file, devices) for file in files}
+    return tuple(sorted(node for node in nodes if node and Path(node).exists()))
 
 
 def _node(access: Path, devices: Path) -> str:
