@@ -530,20 +530,19 @@ def test_a_task_prolog_changes_variables_and_prints_as_that_of_slurm(hooked):
     ]
 
 
-def test_a_job_that_runs_its_task_prolog_is_taken_for_no_supervisor(hooked):
-    gate = hooked.path / "started"
+def test_a_job_that_runs_its_task_prolog_is_taken_for_no_supervisor(tmp_path):
+    gate = tmp_path / "started"
     os.mkfifo(gate)
-    task = program(hooked.log.parent / "task", f"echo $PPID >{gate}; exec sleep 1000")
-    job_id = hooked.submit()
-    try:
+    task = program(tmp_path / "task", f"echo $PPID >{gate}; exec sleep 1000")
+    config = f'{Home.config}\n[hooks]\ntask_prolog = "{task}"\ntask_prolog_time = {int(PATIENCE)}\n'
+    with living(tmp_path / "home", config=config) as home:
+        job_id = home.submit()
         pid = int(gate.read_text())
         command = Path(f"/proc/{pid}/cmdline")
-        until(hooked.path, lambda: command.read_bytes().split(b"\0")[1] == b"task")
+        until(home.path, lambda: command.read_bytes().split(b"\0")[1] == b"task")
         assert not is_own_supervisor(pid)
-    finally:
-        program(task, TASK)
-        hooked.client.ask("cancel", ids=[job_id])
-    hooked.wait(job_id)
+        home.client.ask("cancel", ids=[job_id])
+        home.wait(job_id)
 
 
 def test_a_script_that_cannot_be_executed_is_interpreted(tmp_path):
