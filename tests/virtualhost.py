@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from builders import a_result
+from fgsched.controller.handlers.jobref import name_of
 from fgsched.controller.turn import Event, HostShort, JobEnded, JobStarted, StartFailed
 from fgsched.domain.job import Job, Reading
 from fgsched.launch.launcher import PendingLaunch
@@ -126,7 +127,7 @@ class VirtualHost:
         self.launching: Callable[[Job, Sequence[GpuAllocation]], None] = lambda job, given: None
         self.executing: Callable[[tuple[int, int]], None] = lambda key: None
         self.gate: Callable[[PendingLaunch], None] = lambda launching: launching.go()
-        self.signals: Counter[int] = Counter()  # job -> signals that its supervisor took
+        self.signals: Counter[int | str] = Counter()  # by name of a job or task: taken
         self.unrun: set[int] = set()  # jobs of which a launch failed for good
         self.lost_gpus: set[int] = set()
         self.strangers: dict[int, int] = {}  # card -> bytes
@@ -288,7 +289,7 @@ class VirtualHost:
     def deliver(self, job: Job, signal: int, target: str) -> bool:
         if self._supervised(job) is None:
             return False
-        self.signals[job.id] += 1
+        self.signals[name_of(job)] += 1
         return True
 
     def join(self, job: Job, caller: int) -> bool:

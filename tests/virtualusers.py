@@ -197,12 +197,14 @@ class Users:
 
     def signal(self, job: int) -> None:
         """Send a signal; whoever is told that it was sent may rely on it."""
-        before = self._world.host.signals.total()
+        signals = self._world.host.signals
+        before = signals.copy()
 
         def answered(answer: Any) -> None:
             if not isinstance(answer, Exception):  # the tasks of an array have rows of their own
-                told = sum(outcome.get("outcome") == "signalled" for outcome in answer["jobs"])
-                self._world.checks.signalled(job, self._world.host.signals.total() >= before + told)
+                told = [row["id"] for row in answer["jobs"] if row.get("outcome") == "signalled"]
+                missed = [name for name in told if signals[name] <= before[name]]
+                self._world.checks.signalled(job, not missed)
 
         self.ask("signal", ROOT, answered, ids=[job], signal=10)
 
