@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from builders import ROOT, World, a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.submission import UnmetConditions
+from fgsched.controller.handlers.dependencies import UnmetConditions
 from fgsched.controller.jobtable import eligible
 from fgsched.domain.errors import FgschedError, NotPermitted, Refused
 from fgsched.domain.job import WHOLE

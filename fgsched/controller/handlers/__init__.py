@@ -3,6 +3,7 @@
 about         describe the controller: version, host, directories, enforcement and log of decisions
 accounts      backups, archives, and reports for users who may not read the accounts
 adopt         make a process that was started outside of fgsched a job
+dependencies  dependencies and times of requests, and the conditions of a job that are not met
 dispatch      authenticate a request and dispatch it to its handler
 events        keep the latest events for readers, and answer readers
 explain       explanations and forecasts of pending jobs and of trial submissions

@@ -8,7 +8,7 @@ import msgspec
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.submission import UnmetConditions
+from fgsched.controller.handlers.dependencies import UnmetConditions
 from fgsched.controller.jobtable import JobTable, class_of, eligible
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NOT_ENDED, PUBLIC, WHOLE, Demand, Ended, Hold, Job, JobUsage, Request

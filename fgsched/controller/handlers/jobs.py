@@ -13,16 +13,11 @@ from fgsched.controller import turn
 from fgsched.controller.caller import Caller
 from fgsched.controller.containment import told
 from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.dependencies import Conditions, UnmetConditions
 from fgsched.controller.handlers.jobref import References, Target, Targets, name_of
 from fgsched.controller.handlers.longorder import JobsOrder, LongOrder, UpdateOrder, is_long
 from fgsched.controller.handlers.registration import writes
-from fgsched.controller.handlers.submission import (
-    Conditions,
-    Rules,
-    SubmissionHandlers,
-    UnmetConditions,
-    check_mail,
-)
+from fgsched.controller.handlers.submission import Rules, SubmissionHandlers, check_mail
 from fgsched.controller.starting import go_on, has_room
 from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, OurFault, Refused
 from fgsched.domain.job import NO_LIMIT, Job, Request, read_request
