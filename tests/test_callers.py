@@ -7,13 +7,13 @@ from builders import a_gpu, a_job
 from fgsched import protocol
 from fgsched.config.load import Config
 from fgsched.controller.caller import Callers
-from fgsched.controller.handlers.submission import AdmissionGround, read_submission
+from fgsched.controller.handlers.submission import Rules, read_submission
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import HostLimits, Request
 from fgsched.domain.policy import Access, Partition, Policy
 from fgsched.domain.text import quoted
 from fgsched.launch.launcher import _owner
-from fgsched.mail.letters import NO_MAIL, MailSettings
+from fgsched.mail.letters import MailSettings
 from fgsched.scheduling.admission import AdmissionContext, Submitter
 from fgsched.system.hostusers import HostUser
 
@@ -48,8 +48,8 @@ def test_callers_are_told_apart_by_uid_and_without_an_account_by_group():
     assert {callers.of(uid, 2, None, SITE, OPEN).uid for uid in range(1000)} == {*range(1000)}
 
 
-CONTEXT = AdmissionContext(gpus=(a_gpu(0),), limits=HostLimits(cpus=4, host_memory=2**30))
-GROUND = AdmissionGround(CONTEXT, ("shim",), "shim", NO_MAIL, 2**20)
+HOST = AdmissionContext(gpus=(a_gpu(0),), limits=HostLimits(cpus=4, host_memory=2**30), tier="shim")
+RULES = Rules(max_script=2**20, default_time=0, tiers=("shim",))
 SUBMIT = protocol.Submit(
     key="key-of-16-letters",
     requests=[Request(name="x")],
@@ -59,27 +59,27 @@ SUBMIT = protocol.Submit(
 )
 ANN_SUBMITS = Submitter(user="ann")
 CHANGES = [
-    (Request(name="x", tier="shim"), replace(GROUND, tiers=("none",))),
+    (Request(name="x", tier="shim"), replace(RULES, tiers=("none",))),
     (
         Request(name="x", mail_user="ann@elsewhere.example"),
-        replace(GROUND, mail=MailSettings(way="sendmail")),
+        replace(RULES, mail=MailSettings(way="sendmail")),
     ),
-    (Request(name="x"), replace(GROUND, max_script=3)),
+    (Request(name="x"), replace(RULES, max_script=3)),
 ]
 
 
 @pytest.mark.parametrize(("request_", "later"), CHANGES, ids=["tiers", "mail", "script"])
 def test_an_equal_submission_is_checked_by_the_settings_of_its_time(request_, later):
     batch = replace(SUBMIT, requests=[request_])
-    (job,) = read_submission(batch, ANN_SUBMITS, GROUND)
+    (job,) = read_submission(batch, ANN_SUBMITS, HOST, RULES)
     assert job.request.name == "x"
     with pytest.raises(FgschedError):
-        read_submission(batch, ANN_SUBMITS, later)
+        read_submission(batch, ANN_SUBMITS, HOST, later)
 
 
 @pytest.mark.parametrize("name", ["", "A=B", "A\0", "A"])
 def test_what_is_no_variable_of_an_environment_is_named(name):
     wrong = replace(SUBMIT, environments=[{"B": "2", name: "x\0"[: 1 + (name == "A")]}])
     with pytest.raises(FgschedError) as refused:
-        read_submission(wrong, ANN_SUBMITS, GROUND)
+        read_submission(wrong, ANN_SUBMITS, HOST, RULES)
     assert str(refused.value).startswith(f"submit: {quoted(name)} is not a variable")

@@ -809,8 +809,30 @@ def test_a_long_variable_that_is_an_option_is_read_by_the_submitter(length, is_r
         **{"environ": ["FGSUB_COMMENT=".ljust(length, "a")], "files": {"a.sh": "#!/bin/sh\n"}},
     )
     handlers = LineHandlers(
-        lambda caller, call, now: protocol.Submitted(first=1, count=1), lambda caller: SubmitContext()
+        lambda caller, submission, key, now: protocol.Submitted(first=1, count=1),
+        lambda caller: SubmitContext(),
     )
     assert (
         handlers.submit_line(Caller(1000, 1000, "ann", is_operator=False), call, 0.0).elsewhere is not is_read
     )
+
+
+@pytest.mark.parametrize(
+    ("output", "is_read"),
+    [("out/%j.out", True), ("/u/%x/h.txt", True), ("%%u.out", True), ("%u.out", False), ("%h/%j.out", False)],
+)
+def test_only_a_file_that_is_named_by_user_or_home_needs_the_user_database_of_the_submitter(output, is_read):
+    call = protocol.SubmitLine(
+        **{"key": "k" * 32, "words": [f"--output={output}", "a.sh"], "cwd": "/", "umask": 0o22},
+        **{"rlimits": [], "environ": [], "files": {"a.sh": "#!/bin/sh\n"}, "checked": True},
+    )
+    submissions = []
+    handlers = LineHandlers(
+        lambda caller, submission, key, now: (
+            submissions.append(submission) or protocol.Submitted(first=1, count=1)
+        ),
+        lambda caller: SubmitContext(),
+    )
+    answer = handlers.submit_line(Caller(1000, 1000, "ann", is_operator=False), call, 0.0)
+    assert answer.elsewhere is not is_read
+    assert [submission.request.output for submission in submissions] == [output] * is_read

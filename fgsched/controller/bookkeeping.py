@@ -30,7 +30,7 @@ from fgsched.accounting.messages import (
     line,
 )
 from fgsched.accounting.records import Gap, GpuRecord, JobAccount, JobSample, Minute, Warned
-from fgsched.config.load import Config
+from fgsched.config.schema import Config
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.moving import Mover, PastJobs, Site
 from fgsched.domain.errors import FgschedError, OurFault, Refused, StorageError

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from fgsched.config.load import Config
+from fgsched.config.schema import Config
 from fgsched.domain.errors import NoSuchJob, NotPermitted
 from fgsched.domain.job import Job
 from fgsched.domain.policy import Policy

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from fgsched import gpus
 from fgsched.accounting.messages import AccountantProcess
-from fgsched.config.load import Config, load
+from fgsched.config.load import load
+from fgsched.config.schema import Config
 from fgsched.controller.bookkeeping import accountant_of
 from fgsched.controller.gpustate import with_known_gpus
 from fgsched.controller.service import Controller, HelperProcesses

@@ -18,7 +18,8 @@ import msgspec
 
 import fgshim
 from fgsched import gpus
-from fgsched.config.load import Config, load
+from fgsched.config.load import load
+from fgsched.config.schema import Config
 from fgsched.controller.gpumonitor import Seen, Watchdog, watchdog_policy
 from fgsched.controller.turn import WatchdogFinding
 from fgsched.domain import job as domain

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched import gpus
-from fgsched.config.load import Config
+from fgsched.config.schema import Config
 from fgsched.controller.containment import Faults
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.engine import Engine

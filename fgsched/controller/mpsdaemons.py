@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from fgsched.config.load import Config
+from fgsched.config.schema import Config
 from fgsched.controller.turn import (
     ClientsEnded,
     EngineContext,

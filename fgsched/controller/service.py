@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from fgsched import __version__, gpus
 from fgsched.accounting.messages import AccountantProcess
-from fgsched.config.load import Config, load
+from fgsched.config.load import load
+from fgsched.config.schema import Config
 from fgsched.controller.audit import Audit, file_writer
 from fgsched.controller.bookkeeping import Books
 from fgsched.controller.decisionlog import decision_log
@@ -301,10 +302,10 @@ class Controller:
             memory=launching.memory,
             host_users=self._helpers.host_users,
             tier=launching.tier,
-            gate=self._gate,
             mounts=launching.mounts,
-            unresolved=self._monitor.unresolved,
-            earlier=self._earlier,
+            fence=lambda: self._gate.verdict,
+            unresolved_pids=lambda: self._monitor.unresolved.pids,
+            earlier_jobs=self._earlier.told,
             context=self._contexts.of,
             spaces=launching.spaces,
             pids=launching.pids,

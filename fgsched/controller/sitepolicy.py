@@ -14,7 +14,8 @@ from msgspec import Struct, ValidationError, convert, structs, to_builtins
 from fgsched.config.contradictions import doubts
 from fgsched.config.hostsize import HostSize
 from fgsched.config.keys import apply_overrides, usable_overrides
-from fgsched.config.load import Config, check_preemption
+from fgsched.config.load import check_preemption
+from fgsched.config.schema import Config
 from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.job import WHOLE, Hold, HostLimits
 from fgsched.domain.policy import Access, Policy, Reservation

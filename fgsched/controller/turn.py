@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from fgsched.config.load import Config
+from fgsched.config.schema import Config
 from fgsched.controller.containment import Containment
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable

@@ -100,6 +100,11 @@ def needs_the_job(pattern: str) -> bool:
     return "\\" not in pattern and bool(_OF_THE_JOB.search(pattern.replace("%%", "")))
 
 
+def needs_the_user(pattern: str) -> bool:
+    """Tell whether part of the name is the user or the home directory of the job."""
+    return any(letter in ("u", "h") for _, letter in _items(pattern))
+
+
 def _items(pattern: str) -> list[tuple[str, str]]:
     """Return (item, letter) of each pattern; none if a backslash disables replacement."""
     if "\\" in pattern:

@@ -30,6 +30,7 @@ class AdmissionContext(Struct, frozen=True, kw_only=True):
     are_gpus_unknown: bool = False  # the driver has not answered yet: requests for GPUs are taken unchecked
     policy: Policy = field(default_factory=Policy)
     default_time: int = 0  # seconds; 0: none
+    tier: str = ""  # best enforcement level of the host
 
 
 def admit(request: Request, submitter: Submitter, context: AdmissionContext) -> Request:

@@ -18,7 +18,7 @@ from fgsched.domain.units import SubmitContext
 from fgsched.gpus import vendors
 from fgsched.lifecycle.arrays import parse_array
 from fgsched.lifecycle.containers import is_path
-from fgsched.lifecycle.filenames import Values, is_one_for_all, left_alone
+from fgsched.lifecycle.filenames import Values, is_one_for_all, left_alone, needs_the_user
 from fgsched.lifecycle.jobscript import UnreadLine, command_line, directives
 from fgsched.lifecycle.jobvariables import without_outer_job
 from fgsched.protocol import Flags
@@ -534,9 +534,7 @@ class SubmissionPreparer:
 
     def _values(self, name: str, pattern: str) -> Values:
         """Return the pattern values that are known before submission; query users only if needed."""
-        user, home = "", ""
-        if "u" in pattern or "h" in pattern:
-            user, home = self._here.account() if "%" in pattern else ("", "")
+        user, home = self._here.account() if needs_the_user(pattern) else ("", "")
         return Values(job_id=0, name=name, user=user, home=home, host=os.uname().nodename.split(".")[0])
 
 

@@ -3,26 +3,27 @@
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fgsched import PROTOCOL, __version__, gpus
 from fgsched.config.keys import document
-from fgsched.config.load import Config
+from fgsched.config.schema import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import LEVELS, DecisionLog
-from fgsched.controller.enforcementcheck import EnforcementGate
-from fgsched.controller.gpumonitor import UnresolvedPids
-from fgsched.controller.upkeep import EarlierJobs
+from fgsched.domain.job import Gpu
+from fgsched.domain.policy import Policy
 from fgsched.domain.units import SubmitContext
 from fgsched.lifecycle.enforcement import MountPlan
-from fgsched.protocol import About, InternalErrors, LogLine, LogLines, ShowLog
+from fgsched.protocol import About, EarlierJob, InternalErrors, LogLine, LogLines, ShowLog
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups
 from fgsched.system.hostusers import HostUsers
+from fgsched.system.nice import hard_limits
 from fgsched.system.paths import Paths
 from fgsched.system.spaces import Spaces
 
@@ -36,16 +37,18 @@ class ControllerInfo(Struct, frozen=True):
     memory: MemoryCgroup
     host_users: HostUsers
     tier: str  # how jobs are held to their share, if they do not say
-    gate: EnforcementGate
     mounts: MountPlan
-    unresolved: UnresolvedPids
-    earlier: EarlierJobs
+    fence: Callable[[], str]  # returns why the hook does not work, as far as tested
+    unresolved_pids: Callable[[], Sequence[int]]  # returns the pids that GPUs list and no process here has
+    earlier_jobs: Callable[[], list[EarlierJob]]  # returns the jobs of earlier queues that still run
     context: Callable[[str], tuple[int, bool]]  # GPU model -> bytes of a context, and whether measured
     spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
     pids: PidsCgroups | None = None  # of the users, where a host's controller can make them
     accounts_note: Callable[[], str] = str  # returns why nothing can be stored in the accounts
     queue_note: Callable[[], str] = str  # returns why the queue cannot be written
     started_at: float = field(default_factory=time.time)  # seconds since the epoch
+    hard_limits: tuple[tuple[int, int], ...] = field(default_factory=hard_limits)  # (resource, limit)
+    devices: str = field(default_factory=lambda: os.environ.get("FG_DEVICES", ""))
 
     def described(self, site: SubmitContext, errors: InternalErrors, *, operator: bool) -> About:
         """Return the answer to `ping`; `operator` tells whether the caller is one."""
@@ -59,9 +62,9 @@ class ControllerInfo(Struct, frozen=True):
             run=str(places.run),
             **_of_gpus(self.inventory),
             enforce=self.tier,
-            fence=self.gate.verdict,
-            unresolved_pids=list(self.unresolved.pids),
-            earlier_jobs=self.earlier.told(),
+            fence=self.fence(),
+            unresolved_pids=list(self.unresolved_pids()),
+            earlier_jobs=self.earlier_jobs(),
             started_at=self.started_at,
             host=socket.gethostname(),
             host_memory_held_by=f"cgroup {memory.kind}" if memory.kind else "",
@@ -84,6 +87,34 @@ class ControllerInfo(Struct, frozen=True):
             accounts_note=self.accounts_note(),
             queue_note=self.queue_note(),
         )
+
+    def site(self, policy: Policy) -> SubmitContext:
+        """Return the settings with which commands read a submission, as far as all users have the same."""
+        gpus = self.inventory.gpus
+        return replace(
+            policy.told(self.config.site),
+            gpu_features=tuple(dict.fromkeys(name for gpu in gpus for name in (*gpu.features, gpu.model))),
+            partition_gpus=_whole_gpus(policy, gpus),
+            own=self.places.mode == "user",
+            limits=self.hard_limits,
+            devices=self.devices,
+            config_file=str(self.places.config_file),
+        )
+
+    def context_memory(self) -> int:
+        """Return the bytes of the smallest context on a GPU of this host; 0 without a GPU."""
+        return min(
+            (self.context(model)[0] for model in {gpu.model for gpu in self.inventory.gpus}), default=0
+        )
+
+
+def _whole_gpus(policy: Policy, gpus: Sequence[Gpu]) -> dict[str, int]:
+    """Return the number of whole GPUs of each partition."""
+    whole = [gpu.index for gpu in gpus if not gpu.profile]
+    return {
+        partition.name: sum(not partition.gpus or index in partition.gpus for index in whole)
+        for partition in policy.partitions
+    }
 
 
 def _of_gpus(inventory: gpus.Inventory) -> dict[str, Any]:

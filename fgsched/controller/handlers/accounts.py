@@ -15,7 +15,7 @@ from fgsched import protocol
 from fgsched.accounting.messages import Answer
 from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import Warned
-from fgsched.config.load import Config
+from fgsched.config.schema import Config
 from fgsched.controller.bookkeeping import Books
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from fgsched import codec, protocol
 from fgsched.controller.caller import Caller, Callers
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
@@ -18,6 +20,7 @@ from fgsched.controller.handlers.submission import LineHandlers, SubmitFilter
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.sitepolicy import SitePolicy
+from fgsched.domain.policy import Policy
 from fgsched.domain.units import SubmitContext
 from fgsched.server import ClientConnection
 from fgsched.system.hostusers import HostUser
@@ -43,7 +46,7 @@ class Dispatcher:
         self._answers, self._loop, self._jobs, self._site_policy = answers, loop, jobs, site_policy
         self.waiters = WaitHandlers(loop.finish, loop.answer, loop.faults)
         self._filter = SubmitFilter(hooks, loop, jobs.submit)
-        lines = LineHandlers(jobs.submit, self._site, self._is_filtered)
+        lines = LineHandlers(jobs.submit_prepared, self._site, self._is_filtered)
         objects = [self, jobs, answers, lines, QueueLineHandlers(answers), *handlers]
         self._writers: dict[Call, Handler] = handlers_of(objects, HandlingWay.WRITES)
         self._readers: dict[Call, Handler] = handlers_of(objects, HandlingWay.READS)
@@ -52,6 +55,7 @@ class Dispatcher:
         self.about = about
         self._own = os.geteuid()
         self._callers = Callers(self._own)
+        self._told: tuple[ControllerInfo, Policy, SubmitContext] | None = None  # made once for the first two
 
     def caller(self, connection: ClientConnection) -> Caller:
         """Return the user at the other end, as stated by the kernel."""
@@ -104,7 +108,16 @@ class Dispatcher:
         return self.about.described(self._site(caller), self._loop.faults.told(), operator=caller.is_operator)
 
     def _site(self, caller: Caller) -> SubmitContext:
-        return self._jobs.site(caller, self.about)
+        """Return the settings with which the commands of a user read a submission."""
+        about, policy = self.about, self._site_policy.policy
+        if self._told is None or self._told[0] is not about or self._told[1] is not policy:
+            self._told = about, policy, about.site(policy)
+        return replace(
+            self._told[2],
+            context_memory=about.context_memory(),
+            mails=self._jobs.rules.mail.way != "off",  # a program that came later is found by reconfigure
+            known=self._jobs.labels.of(caller.uid),
+        )
 
     @reads(protocol.ShowLog)
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:

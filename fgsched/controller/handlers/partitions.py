@@ -13,7 +13,7 @@ from fgsched import protocol
 from fgsched.config import hostsize
 from fgsched.config.hostsize import HostSize
 from fgsched.config.keys import KEYS, decode_values, key_of
-from fgsched.config.load import Config
+from fgsched.config.schema import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.registration import writes

@@ -1,7 +1,6 @@
 """Handle submissions: read the command line, ask the filter of the site, check everything, and store jobs."""
 
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,17 +11,16 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.config.load import Config
+from fgsched.config.schema import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import EventLoop, Handler
-from fgsched.controller.handlers.about import ControllerInfo
 from fgsched.controller.handlers.dependencies import Conditions, UnmetConditions
 from fgsched.controller.handlers.registration import writes
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused
-from fgsched.domain.job import Gpu, Request
+from fgsched.domain.job import Request
 from fgsched.domain.policy import Policy
 from fgsched.domain.text import quoted
 from fgsched.domain.units import SubmitContext, format_mebibytes
@@ -49,7 +47,7 @@ from fgsched.scheduling.limits import LimitedUser, check_pending
 from fgsched.server import ClientConnection
 from fgsched.store import NewJob, Store
 from fgsched.submission.options import HelpAsked, given, read
-from fgsched.submission.prepare import Prepared, SubmissionPreparer
+from fgsched.submission.prepare import Prepared, Submission, SubmissionPreparer
 from fgsched.submission.questions import Asking, Unknown
 from fgsched.submission.request import (
     NO_GPU,
@@ -60,7 +58,6 @@ from fgsched.submission.request import (
     wants_hint,
     warnings,
 )
-from fgsched.system.nice import hard_limits
 from fgsched.system.paths import Paths
 
 # -- the command line of fgsub ---------------------------------------------------------------------
@@ -69,14 +66,17 @@ from fgsched.system.paths import Paths
 _ELSEWHERE = LineSubmitted(elsewhere=True)
 _PREFIXES = ("FGSUB_", "SBATCH_")  # of variables that are options
 _LONGEST = 4096  # characters of one, as of a word: a line is read between two turns
-Submit = Callable[[Caller, protocol.Submit, float], protocol.Submitted]
+SubmitPrepared = Callable[[Caller, Submission, str, float], protocol.Submitted]
 
 
 class LineHandlers:
     """The handler of command lines."""
 
     def __init__(
-        self, submit: Submit, site: Callable[[Caller], SubmitContext], is_filtered: Callable[[], bool] = bool
+        self,
+        submit: SubmitPrepared,
+        site: Callable[[Caller], SubmitContext],
+        is_filtered: Callable[[], bool] = bool,
     ) -> None:
         """`is_filtered`: whether the site has a submit filter. Then the client gets what was read."""
         self._submit, self._site, self._is_filtered = submit, site, is_filtered
@@ -114,7 +114,7 @@ class LineHandlers:
         if job.flags.test or self._is_filtered():
             return replace(answer, read=LineRead(**parts([job])))
         try:
-            made = self._submit(caller, protocol.Submit(**parts([job]), key=call.key), now)
+            made = self._submit(caller, job.submission, call.key, now)
         except FgschedError as error:
             if not call.asks:
                 raise
@@ -331,8 +331,23 @@ class SubmissionHandlers:
     @writes(protocol.Submit)
     def submit(self, caller: Caller, call: protocol.Submit, now: float) -> protocol.Submitted:
         """Queue jobs; a key that was used before returns the ids of the jobs that it made then."""
-        engine, key = self._engine, call.key
-        jobs = self._read(caller, call)
+        return self._queued(caller, self._read(caller, call), call.key, now)
+
+    def submit_prepared(
+        self, caller: Caller, submission: Submission, key: str, now: float
+    ) -> protocol.Submitted:
+        """Queue the job of a command line, as `submit` does."""
+        caller.may_own_jobs(self.rules.least_uid)
+        job = NewJob(
+            request=_admitted(submission.request, caller.submitter, self.ground, self.rules),
+            script=_checked(submission.script, self.rules.max_script),
+            environment=_environment(submission.environment, 0),
+            held="user" if submission.hold else "",
+        )
+        return self._queued(caller, [job], key, now)
+
+    def _queued(self, caller: Caller, jobs: list[NewJob], key: str, now: float) -> protocol.Submitted:
+        engine = self._engine
         known = engine.store.submitted(caller.uid, key)
         if known is None:
             jobs = self._settled(caller, jobs, now)
@@ -363,9 +378,7 @@ class SubmissionHandlers:
 
     def _read(self, caller: Caller, batch: protocol.Batch[Any]) -> list[NewJob]:
         caller.may_own_jobs(self.rules.least_uid)
-        rules = self.rules
-        ground = AdmissionGround(self.ground, rules.tiers, self._engine.tier, rules.mail, rules.max_script)
-        return read_submission(batch, caller.submitter, ground)
+        return read_submission(batch, caller.submitter, self.ground, self.rules)
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
         """Complete the jobs with values that the controller determines.
@@ -389,22 +402,6 @@ class SubmissionHandlers:
             raise
         return settled
 
-    def site(self, caller: Caller, about: ControllerInfo) -> SubmitContext:
-        """Return the settings with which the commands of a user read a submission."""
-        gpus, policy = self._engine.gpu_states.gpus, self._engine.policy
-        return replace(
-            policy.told(about.config.site),
-            context_memory=min((about.context(gpu.model)[0] for gpu in gpus), default=0),
-            gpu_features=tuple(dict.fromkeys(name for gpu in gpus for name in (*gpu.features, gpu.model))),
-            partition_gpus=_whole_gpus(policy, gpus),
-            mails=self.rules.mail.way != "off",  # a program that came later is found by reconfigure
-            known=self.labels.of(caller.uid),
-            own=about.places.mode == "user",
-            limits=hard_limits(),
-            devices=os.environ.get("FG_DEVICES", ""),
-            config_file=str(about.places.config_file),
-        )
-
     @property
     def ground(self) -> AdmissionContext:
         """Return the host and the policy to which requests are submitted."""
@@ -415,16 +412,8 @@ class SubmissionHandlers:
             limits=engine.limits,
             policy=engine.policy,
             default_time=self.rules.default_time,
+            tier=engine.tier,
         )
-
-
-def _whole_gpus(policy: Policy, gpus: Sequence[Gpu]) -> dict[str, int]:
-    """Return the number of whole GPUs of each partition."""
-    whole = [gpu.index for gpu in gpus if not gpu.profile]
-    return {
-        partition.name: sum(not partition.gpus or index in partition.gpus for index in whole)
-        for partition in policy.partitions
-    }
 
 
 # -- quota of scripts and environments -------------------------------------------------------------
@@ -491,19 +480,9 @@ _MAX_ENVIRONMENT = 2**20  # bytes
 _DEPENDENCIES = 400_000  # characters of all dependencies in one request
 
 
-class AdmissionGround(Struct, frozen=True):
-    """What the checks of a request depend on, apart from its user."""
-
-    context: AdmissionContext
-    tiers: tuple[str, ...]  # that a job may request
-    tier: str  # of the host
-    mail: MailSettings
-    max_script: int  # bytes
-
-
-def _admitted(request: Request, submitter: Submitter, ground: AdmissionGround) -> Request:
+def _admitted(request: Request, submitter: Submitter, ground: AdmissionContext, rules: Rules) -> Request:
     """Check a request, and return it with the site's defaults. Raises BadUsage, Refused, NotPermitted."""
-    request = admit(request, submitter, ground.context)
+    request = admit(request, submitter, ground)
     check_plain(request)
     if request.kill_invalid not in ("", "yes", "no"):
         raise BadUsage("request: kill_invalid is neither yes nor no")
@@ -511,17 +490,19 @@ def _admitted(request: Request, submitter: Submitter, ground: AdmissionGround) -
         raise BadUsage("request: array is not a list of indices in its shortest form")
     if request.dependency and str(parse_dependency(request.dependency)) != request.dependency:
         raise BadUsage("request: dependency is not written as it should be")
-    check_tier(request.tier, ground.tiers, ground.tier)
-    check_mail(request, ground.mail)
+    check_tier(request.tier, rules.tiers, ground.tier)
+    check_mail(request, rules.mail)
     return request
 
 
-def read_submission(batch: Batch[Any], submitter: Submitter, ground: AdmissionGround) -> list[NewJob]:
+def read_submission(
+    batch: Batch[Any], submitter: Submitter, ground: AdmissionContext, rules: Rules
+) -> list[NewJob]:
     """Return the jobs of a submission. Raises Refused, BadUsage or NotPermitted for its first fault."""
     if not 0 < len(batch.jobs) <= MAX_JOBS:
         raise Refused(f"{len(batch.jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")
-    requests = _requests(batch, submitter, ground)
-    scripts = [_script(text, ground.max_script) for text in batch.scripts]
+    requests = _requests(batch, submitter, ground, rules)
+    scripts = [_checked(text.encode(errors="surrogateescape"), rules.max_script) for text in batch.scripts]
     environments = [_environment(variables, at) for at, variables in enumerate(batch.environments)]
     try:
         return [
@@ -538,7 +519,9 @@ def read_submission(batch: Batch[Any], submitter: Submitter, ground: AdmissionGr
         raise BadUsage(f"submit: {_outside(batch, lengths)} is not a place in its list") from None
 
 
-def _requests(batch: Batch[Any], submitter: Submitter, ground: AdmissionGround) -> list[Request]:
+def _requests(
+    batch: Batch[Any], submitter: Submitter, ground: AdmissionContext, rules: Rules
+) -> list[Request]:
     """Return the admitted requests; an error names the first job with the refused request."""
     length = sum([len(request.dependency) for request in batch.requests])
     if length > _DEPENDENCIES:
@@ -548,7 +531,7 @@ def _requests(batch: Batch[Any], submitter: Submitter, ground: AdmissionGround) 
     found: list[Request] = []
     try:
         for request in batch.requests:
-            found.append(_admitted(request, submitter, ground))
+            found.append(_admitted(request, submitter, ground, rules))
     except FgschedError as error:
         error.job = next((at for at, job in enumerate(batch.jobs) if job[0] == len(found)), None)
         raise
@@ -564,8 +547,8 @@ def _outside(batch: Batch[Any], lengths: tuple[int, int, int]) -> str:
     raise AssertionError("unreachable")
 
 
-def _script(text: str, limit: int) -> bytes:
-    script = text.encode(errors="surrogateescape")
+def _checked(script: bytes, limit: int) -> bytes:
+    """Return a script after the checks of its text. Raises BadUsage."""
     if len(script) > limit:
         raise BadUsage(f"script has {len(script)} bytes; limit {limit >> 20} MiB")
     if not script.startswith(b"#!") or b"\0" in script:
