@@ -193,6 +193,7 @@ class Life:
         """Start a controller whose power fails after `left` effects. Raises StorageError or PowerCut."""
         self.site = site
         self._asks: list[float] = []  # when the unanswered questions to the driver were asked
+        self._answers_at = 0.0  # the time of the last of their answers
         self.looked_at = -math.inf  # when the cards were read last
         self.accountant: VirtualAccountant | None = None
         site.host.attach()
@@ -375,20 +376,22 @@ class Life:
             self.engine.gpu_states.ask()
 
     def _ask(self) -> None:
-        """The driver shows a moment between the question and its answer."""
+        """The driver shows a moment between the question and its answer; one process answers, in order."""
         host, agenda, life = self.site.host, self.site.agenda, self.number
+        looks_at = max(self._answers_at, agenda.now + self.site.delay())
+        answers_at = self._answers_at = looks_at + self.site.delay()
         self._asks.append(agenda.now)
 
         def looks() -> None:
             readings, there = host.readings([gpu.index for gpu in self.site.gpus]), host.on_gpus()
-            agenda.after(self.site.delay(), lambda: answers(readings, there))
+            agenda.after(answers_at - agenda.now, lambda: answers(readings, there))
 
         def answers(readings: Any, there: set[int]) -> None:
             if life == host.life:
                 self._asks.pop(0)
                 self._saw(readings, there)
 
-        agenda.after(self.site.delay(), looks)
+        agenda.after(looks_at - agenda.now, looks)
 
     def _saw(self, readings: Any, there: set[int]) -> None:
         states, wall = self.engine.gpu_states, self.site.agenda.wall
