@@ -8,13 +8,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgsched.cli import changes
 from fgsched.cli.command import OptionsCommand
 from fgsched.domain.errors import BadUsage, FgschedError
-from fgsched.domain.job import EarlySignal
+from fgsched.domain.job import EarlySignal, Request
 from fgsched.domain.text import BadValue
+from fgsched.domain.units import SubmitContext
 from fgsched.lifecycle import constraint
 from fgsched.lifecycle.constraint import alternatives
 from fgsched.lifecycle.jobscript import directives
+from fgsched.protocol import JobChanges
 from fgsched.submission import options, table
 from fgsched.submission.table import Amount, GpuMemory, HostMemory
 from fgsched.views.options import OPTIONS, rows_of
@@ -468,3 +471,40 @@ def test_a_constraint_of_more_terms_than_a_person_writes_is_refused_before_they_
         with pytest.raises(BadValue, match="more than 256 features"):
             alternatives(sign.join(["a"] * 257))
     assert len(read) == 1
+
+
+# --- fields of the request --------------------------------------------------------------------------------
+
+COMPUTED = {  # of several options, of the line, or of the process that submits
+    "demand", "tasks", "task_cpus", "time_limit", "early_signal", "append", "throttle", "args", "submit_line",
+    "submit_dir", "umask", "rlimits",
+}  # fmt: skip
+
+
+def test_each_field_of_a_request_is_set_by_an_option_or_computed():
+    assert {option.field for option in table.OPTIONS} - {""} == set(Request.__struct_fields__) - COMPUTED
+
+
+@pytest.mark.parametrize("name", ["account", "qos", "wckey", "reservation", "tier", "comment", "mail-user"])
+def test_an_option_with_the_name_of_a_field_sets_it(name):
+    settings, _ = options.read([f"--{name}", "shim"])
+    assert options.fields(options.latest(settings)) == {name.replace("-", "_"): "shim"}
+
+
+def test_each_change_of_a_job_has_a_key_of_fgctl_update_in_the_row_of_its_option():
+    fields = {changes.field_of(key) for key in changes.KEYS}
+    assert fields == set(JobChanges.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("typed", "key"), [("GPU_Mem", "gpu-mem"), ("StdOut", "output"), ("JobName", "name")]
+)
+def test_a_key_of_fgctl_update_has_the_spellings_of_its_row(typed, key):
+    assert changes.words_by_key([f"{typed}=8G"]) == {key: "8G"}
+
+
+@pytest.mark.parametrize("word", ["gpu-mem=8Q", "timelimit=x", "error=%q", "nice=a", "deadline=never"])
+def test_a_value_of_fgctl_update_is_refused_with_its_key(word):
+    with pytest.raises(BadValue) as raised:
+        changes.read_changes(changes.words_by_key([word]), SubmitContext())
+    assert raised.value.cause.startswith(word)

@@ -9,9 +9,8 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import GpuState
 from fgsched.domain.policy import DOWN, UP
 from fgsched.domain.text import BadValue, shown
-from fgsched.domain.times import parse_duration
 from fgsched.domain.units import SubmitContext
-from fgsched.lifecycle.mail import parse_mail_types, parse_mail_user
+from fgsched.lifecycle.mail import parse_mail_user
 from fgsched.protocol import (
     Call,
     CreatePartition,
@@ -23,71 +22,44 @@ from fgsched.protocol import (
 )
 from fgsched.submission import table as values
 from fgsched.submission.options import Setting, Settings, demand
-from fgsched.submission.table import BY_NAME
+from fgsched.submission.table import BY_NAME, AnyOption
 from fgsched.views.display import host_name
+from fgsched.views.options import rows_of
 
 _OUT = ("drain", "down", "fail")
 _IN = ("resume", "undrain", "idle", "up")
 _KEYS = {"nodename", "node", "state", "reason"}
 
 
-_PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how it is read)
-    "name": ("name", values.name),
-    "comment": ("comment", values.comment),
-    "timelimit": ("time_limit", parse_duration),
-    "partition": ("partition", values.partition),
-    "account": ("account", values.label),
-    "qos": ("qos", values.label),
-    "reservation": ("reservation", lambda text: values.reservation(text) if text else ""),
-    "nice": ("nice", values.nice),
-    "dependency": ("dependency", lambda text: values.dependency(text) if text else ""),
-    "begin": ("begin", values.begin),
-    "deadline": ("deadline", lambda text: values.deadline(text) if text else 0),
-    "requeue": ("requeue", lambda text: bool(_number(text, 1))),
-    "arraytaskthrottle": ("throttle", lambda text: _number(text, 10**6)),
-    "gpucompute": ("gpu_compute", values.gpu_compute),
-    "stdout": ("output", values.pattern),
-    "stderr": ("error", values.pattern),
-    "mailtype": ("mail_type", parse_mail_types),
-    "mailuser": ("mail_user", lambda text: parse_mail_user(text) if text else ""),
-}
-_AMOUNTS = {  # key -> (option of fgsub, fields of the demand)
-    "gpus": ("gpus", ("gpus", "share")),
-    "gpumem": ("gpu-mem", ("memory", "memory_part")),
-    "cpus": ("cpus-per-task", ("cpus",)),
-    "mem": ("mem", ("host_memory",)),
-}
-_SAME = {  # other spellings, Slurm's among them
-    **{"jobname": "name", "time": "timelimit", "output": "stdout", "error": "stderr"},
-    **{"starttime": "begin", "begintime": "begin", "eligibletime": "begin", "throttle": "arraytaskthrottle"},
-    **{"gpumemory": "gpumem", "numcpus": "cpus", "cpuspertask": "cpus", "minmemorynode": "mem"},
-}
 _PARTITION = {"partition", "partitionname"}
-KEYS = (
-    "name",
-    "comment",
-    "timelimit",
-    "gpus",
-    "gpu-mem",
-    "gpu-type",
-    "gpu-compute",
-    "cpus",
-    "mem",
-    "output",
-    "error",
-    "partition",
-    "account",
-    "qos",
-    "reservation",
-    "nice",
-    "dependency",
-    "begin",
-    "deadline",
-    "requeue",
-    "arraytaskthrottle",
-    "mailtype",
-    "mailuser",
-)
+_OPTIONS = {row.update.split()[0]: row for row in rows_of("fgsub") if row.update}  # by key
+KEYS = tuple(_OPTIONS)
+_SAME = {  # every spelling of a key without dashes, Slurm's among them
+    word.replace("-", ""): key for key, row in _OPTIONS.items() for word in row.update.split()
+}
+_AMOUNTS = {  # key -> fields of the demand
+    "gpus": ("gpus", "share"),
+    "gpu-mem": ("memory", "memory_part"),
+    "cpus": ("cpus",),
+    "mem": ("host_memory",),
+}
+
+
+def _or(empty: object, read: Callable[[str], object]) -> Callable[[str], object]:
+    """Return a parser with a value for no text, which removes what was there."""
+    return lambda text: read(text) if text else empty
+
+
+_READ: dict[str, Callable[[str], object]] = {  # keys whose values are read otherwise than those of options
+    "reservation": _or("", values.reservation),
+    "dependency": _or("", values.dependency),
+    "begin": values.begin,
+    "deadline": _or(0, values.deadline),
+    "requeue": lambda text: bool(_number(text, 1)),
+    "arraytaskthrottle": lambda text: _number(text, 10**6),
+    "mailuser": _or("", parse_mail_user),
+}
+_FIELDS = {"timelimit": "time_limit", "arraytaskthrottle": "throttle"}  # that are not the field of the option
 
 
 def _number(text: str, most: int) -> int:
@@ -125,33 +97,43 @@ def read_changes(texts: Mapping[str, str], site: SubmitContext) -> JobChanges:
     changes: dict[str, Any] = {}
     needs: dict[str, Any] = {}
     for key, text in texts.items():
-        if key in _PLAIN:
-            field, read = _PLAIN[key]
-            changes[field] = _value(key, text, read)
-        elif key in _AMOUNTS:
-            needs |= _amount(key, text, site)
-        elif key == "gputype":
-            needs["gpu_type"] = _value(key, text, values.gpu_type) if text else ""
-        else:
+        if key not in _OPTIONS:
             raise BadUsage(f"{shown(key)} cannot be changed", f"What can be: {' '.join(KEYS)}")
+        if key in _AMOUNTS:
+            needs |= _amount(key, text, site)
+        elif key == "gpu-type":
+            needs["gpu_type"] = _value(key, text) if text else ""
+        else:
+            changes[field_of(key)] = _value(key, text)
     if needs:
         changes["demand"] = DemandChanges(**needs)
     return JobChanges(**changes)
 
 
-def _value(key: str, text: str, read: Callable[[str], object]) -> object:
+def field_of(key: str) -> str:
+    """Return the field of the changes that a key of `fgctl update` has."""
+    if key in _AMOUNTS or key == "gpu-type":
+        return "demand"
+    return _FIELDS.get(key) or _option(key).field
+
+
+def _option(key: str) -> AnyOption:
+    """Return the option of fgsub that sets what a key changes."""
+    return BY_NAME[_OPTIONS[key].name]
+
+
+def _value(key: str, text: str) -> object:
     try:
-        return read(text)
+        return _READ.get(key, _option(key).parse)(text)
     except BadValue as error:
         raise BadValue(text, error.why, label=f"{key}=") from None
 
 
 def _amount(key: str, text: str, site: SubmitContext) -> dict[str, Any]:
     """Return the fields of the demand that a GPU amount sets, parsed as by fgsub."""
-    option, fields = _AMOUNTS[key]
-    value = _value(key, text, BY_NAME[option].parse)
-    demanded = demand(Settings({BY_NAME[option].slot: Setting(BY_NAME[option], text, value, key)}), site)
-    amount = {field: getattr(demanded, field) for field in fields}
+    option = _option(key)
+    demanded = demand(Settings({option.slot: Setting(option, text, _value(key, text), key)}), site)
+    amount = {field: getattr(demanded, field) for field in _AMOUNTS[key]}
     if key == "gpus" and (demanded.gpu_type or not demanded.gpus):
         amount["gpu_type"] = demanded.gpu_type
     if key == "gpus" and not demanded.gpus:

@@ -353,6 +353,14 @@ def given(settings: Iterable[AnySetting], name: str) -> str | None:
 # -- the demand of a job ---------------------------------------------------------------------------
 
 
+def fields(settings: Settings) -> dict[str, Any]:
+    """Return the fields of the request that take the value of an option.
+
+    Some are computed further: the caller has a path, a time or an array in their place.
+    """
+    return {setting.option.field: setting.value for setting in settings.values() if setting.option.field}
+
+
 def demand(settings: Settings, site: SubmitContext) -> Demand:
     """Return the demand of a job. Raises BadUsage, with the nearest valid shares, for an invalid share."""
     gpus, share, gpu_type = _gpus(settings, site)

@@ -479,29 +479,26 @@ class SubmissionPreparer:
     ) -> Request:
         limit = settings.of(table.TIME)
         amounts = demand(settings, self._site)
+        fields = {
+            "output": output_of(self._name, is_array="array" in settings),
+            "input": "/dev/null",
+            "slurm_env": slurm,
+            **options.fields(settings),
+            **_conditions(settings, self._here),
+            **_container(settings, chdir),
+            **of_words,
+            **self._limits,
+        }
+        fields |= {"name": name, "chdir": chdir, "submit_dir": self._here.cwd}
         return codec.made(
             Request,
-            name=name,
-            submit_dir=self._here.cwd,
-            **of_words,
+            **fields,
             demand=amounts,
             tasks=options.tasks(settings, amounts.gpus),
             task_cpus=_cpus_of_tasks(settings),
-            partition=_text(settings, "partition", ""),
-            nice=settings.value(table.NICE, 0),
             time_limit=0 if limit is None else limit.value or NO_LIMIT,
             early_signal=_early_signal(settings, slurm=slurm),
-            chdir=chdir,
-            output=_text(settings, "output", output_of(self._name, is_array="array" in settings)),
-            error=_text(settings, "error", ""),
-            input=_text(settings, "input", "/dev/null"),
             append=settings.value(table.OPEN_MODE, "truncate") == "append",
-            comment=_text(settings, "comment", ""),
-            slurm_env=settings.value(table.SLURM_ENV, slurm),
-            **labels(settings),
-            **conditions(settings, self._here),
-            **_container(settings, chdir),
-            **self._limits,
         )
 
     def _environment(self, setting: AnySetting | None) -> tuple[dict[str, str], list[str]]:
@@ -597,23 +594,14 @@ def _early_signal(settings: Settings, *, slurm: bool) -> EarlySignal | None:
     return structs.replace(early, target="children") if slurm and early.target == "all" else early
 
 
-# -- labels, conditions, and inherited properties ---------------------------------------------------
+# -- conditions and containers ----------------------------------------------------------------------
 
 
-def conditions(settings: Settings, here: Surroundings) -> dict[str, Any]:
-    """Return the fields of the request that these options set. Raises BadUsage."""
+def _conditions(settings: Settings, here: Surroundings) -> dict[str, Any]:
+    """Return the fields of the request that array and times set. Raises BadUsage."""
     fields: dict[str, Any] = {}
     if "array" in settings:
         fields["array"], fields["throttle"] = parse_array(settings["array"].text)
-    for slot, field in (
-        ("dependency", "dependency"),
-        ("kill-on-invalid-dep", "kill_invalid"),
-        ("requeue", "requeue"),
-        ("mail-type", "mail_type"),
-        ("mail-user", "mail_user"),
-    ):
-        if slot in settings:
-            fields[field] = settings[slot].value
     now = time.time()
     if "begin" in settings:
         begin = here.moment(settings["begin"].text)[0]
@@ -637,25 +625,15 @@ def _check_times(settings: Settings, fields: Mapping[str, Any]) -> None:
         )
 
 
-def labels(settings: Settings) -> dict[str, Any]:
-    """Return the fields that take the option text unchanged."""
-    slots = ("account", "qos", "wckey", "reservation", "tier", "gpu-compute")
-    return {slot.replace("-", "_"): settings[slot].text for slot in slots if slot in settings}
-
-
 def _container(settings: Settings, chdir: str) -> dict[str, Any]:
-    """Return the fields of a container; the path of an image is made absolute. Raises BadUsage without it."""
+    """Return the container; the path of an image is made absolute. Raises BadUsage for mounts without it."""
     image = settings.value(table.CONTAINER, "")
-    if not image:
-        for slot in ("container-mounts", "container-workdir"):
-            if slot in settings:
-                raise BadUsage(f"{settings[slot].label} needs --container")
-        return {}
-    return {
-        "container": os.path.normpath(os.path.join(chdir, image)) if is_path(image) else image,
-        "container_mounts": _text(settings, "container-mounts", ""),
-        "container_workdir": _text(settings, "container-workdir", ""),
-    }
+    if image:
+        return {"container": os.path.normpath(os.path.join(chdir, image)) if is_path(image) else image}
+    for slot in ("container-mounts", "container-workdir"):
+        if slot in settings:
+            raise BadUsage(f"{settings[slot].label} needs --container")
+    return {}
 
 
 _OF_OPTIONS = {  # sbatch's output variables, each set if its option was given

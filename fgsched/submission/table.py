@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.domain.job import GPU_COMPUTE, NICEST, WHOLE, EarlySignal
+from fgsched.domain.job import GPU_COMPUTE, NICEST, WHOLE, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted
 from fgsched.domain.times import find_time, parse_duration, parse_time
 from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
@@ -371,6 +371,7 @@ class JobOption(Struct, Generic[Value], frozen=True, kw_only=True):
     name: str  # long, without dashes
     slot: str
     parse: Callable[[str], Value]
+    field: str = ""  # of the request, which takes the value; "": the value becomes part of several or of none
     is_flag: bool = False
     variable: str = ""  # of the environment; "": none
     in_scripts: bool = True
@@ -392,10 +393,13 @@ _ROWS = {row.name: row for row in rows_of("fgsub", "fgrun")}
 def _option(name: str, parse: Callable[[str], Value]) -> JobOption[Value]:
     """Return the option of a row, with the parser of its value."""
     row = _ROWS[name]
+    slot = row.slot or name
+    field = row.sets or slot.replace("-", "_")
     return JobOption(
         name=name,
-        slot=row.slot or name,
+        slot=slot,
         parse=parse,
+        field=field if field in Request.__struct_fields__ else "",
         is_flag=row.kind == FLAG,
         variable=next(iter(row.variables("FGSUB")), ""),
         in_scripts=row.in_scripts,
@@ -417,23 +421,21 @@ TIME = _option("time", parse_duration)
 OPEN_MODE = _option("open-mode", open_mode)
 MKDIR = _option("mkdir", flag)
 CONTAINER = _option("container", image)
-NICE = _option("nice", nice)
 SIGNAL = _option("signal", early_signal)
 HOLD = _option("hold", flag)
 WAIT = _option("wait", flag)
 PARSABLE = _option("parsable", flag)
 QUIET = _option("quiet", flag)
 JSON = _option("json", flag)
-SLURM_ENV = _option("slurm-env", flag)
 TEST_ONLY = _option("test-only", flag)
 EXPLAIN = _option("explain-options", flag)
 NTASKS = _option("ntasks", count)
 NTASKS_PER_NODE = _option("ntasks-per-node", count)
 NTASKS_PER_GPU = _option("ntasks-per-gpu", count)
 CPUS_PER_GPU = _option("cpus-per-gpu", count)
-_NAMED = (GPUS, GPU_MEM, GRES, GPU_TYPE, CPUS_PER_TASK, MEM, TIME, OPEN_MODE, MKDIR, CONTAINER, NICE, SIGNAL,
-          HOLD, WAIT, PARSABLE, QUIET, JSON, SLURM_ENV, TEST_ONLY, EXPLAIN, NTASKS, NTASKS_PER_NODE,
-          NTASKS_PER_GPU, CPUS_PER_GPU)  # fmt: skip
+_NAMED = (GPUS, GPU_MEM, GRES, GPU_TYPE, CPUS_PER_TASK, MEM, TIME, OPEN_MODE, MKDIR, CONTAINER, SIGNAL, HOLD,
+          WAIT, PARSABLE, QUIET, JSON, TEST_ONLY, EXPLAIN, NTASKS, NTASKS_PER_NODE, NTASKS_PER_GPU,
+          CPUS_PER_GPU)  # fmt: skip
 # The parsers of all other options that are no flags; of a flag they say what it sets
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "fgpu": fgpu, "gpus-per-node": gpus, "gpus-per-task": gpus, "type": gpu_type, "constraint": constraint,
@@ -445,7 +447,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "kill-on-invalid-dep": yes_or_no, "begin": moment, "deadline": moment, "no-requeue": no, "tier": tier,
     "gpu-compute": gpu_compute, "comment": comment, "mail-type": parse_mail_types,
     "mail-user": usable_addresses, "wrap": command, "batch": path, "no-slurm-env": no,
-    "tasks-per-node": count, "nodes": nodes, "jobid": count,
+    "tasks-per-node": count, "nodes": nodes, "jobid": count, "nice": nice,
 }  # fmt: skip
 _BY_ROW = {option.name: option for option in _NAMED}
 _ALL = [_BY_ROW.get(name) or _option(name, _PARSERS.get(name, flag)) for name in _ROWS]
