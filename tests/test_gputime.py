@@ -10,7 +10,7 @@ from arbiter import Page
 from awaiting import PATIENCE, rest
 from driver_host import hosting
 from fakecuda import Card
-from fgsched.lifecycle.enforcement import COMPUTE_FAIR, COMPUTE_HARD, COMPUTE_NONE
+from fgsched.domain.job import COMPUTE_FAIR, COMPUTE_HARD, COMPUTE_NONE
 from fgshim import region
 
 pytestmark = pytest.mark.compiler

@@ -66,6 +66,8 @@ class Operations:
     def _submit(self, caller, call, now):
         return {}
 
+    orders = ()
+
     def long_order(self, caller, call):
         return None
 

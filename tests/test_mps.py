@@ -28,11 +28,10 @@ from fgsched.controller.turn import (
     RunningDaemon,
     ServerAnswered,
 )
-from fgsched.domain.job import WHOLE, Gpu, Hold, Job, MpsUse
+from fgsched.domain.job import COMPUTE_NONE, WHOLE, Gpu, Hold, Job, MpsUse
 from fgsched.domain.states import JobState
 from fgsched.gpus.nvidia import MPS
 from fgsched.lifecycle import mps
-from fgsched.lifecycle.enforcement import COMPUTE_NONE
 from fgsched.lifecycle.mps import MpsDaemon, Phase
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.system.process import descendants

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fgsched.controller.daemon import serve
 from fgsched.controller.decisionlog import handler
+from fgsched.controller.service import Controller
 from fgsched.domain.errors import AlreadyRunning, FgschedError
 from fgsched.system import earlysignals
 from fgsched.system.nice import hold_low_descriptors, leave_bounds_of_command, reset_signals
@@ -41,7 +42,15 @@ def attend(
         for program in (sys.executable, __file__, library(), spawner()):
             refuse_unless_safe(Path(program), owner=0, writers=0o002)
     try:
-        serve(places, os.environ, option=gpus, is_service=is_service, takes_over=takes_over, ready=ready)
+        serve(
+            places,
+            os.environ,
+            Controller,
+            option=gpus,
+            is_service=is_service,
+            takes_over=takes_over,
+            ready=ready,
+        )
     except OSError as error:
         if not is_of_the_disk(error):
             raise

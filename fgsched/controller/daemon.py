@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fgsched import gpus
 from fgsched.accounting.messages import AccountantProcess
@@ -14,7 +14,6 @@ from fgsched.config.load import load
 from fgsched.config.schema import Config
 from fgsched.controller.bookkeeping import accountant_of
 from fgsched.controller.gpustate import with_known_gpus
-from fgsched.controller.service import Controller, HelperProcesses
 from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
 from fgsched.mail.process import MailerProcess
@@ -31,7 +30,7 @@ from fgsched.system.ownhost import (
     this_host,
 )
 from fgsched.system.paths import Paths, taken
-from fgsched.system.process import Children, boot_id, children
+from fgsched.system.process import NO_CHILDREN, Children, boot_id, children
 from fgsched.system.runplace import close_to_others, keep_from_cleaners, placed
 from fgsched.system.sdnotify import ServiceManager
 from fgshim import spawner
@@ -39,11 +38,38 @@ from fgshim import spawner
 log = logging.getLogger("fgsched.controller")
 
 
+class HelperProcesses(NamedTuple):
+    """The GPUs and the helper processes. Accountant and mailer are started when requests are accepted."""
+
+    spawner: Spawner
+    sampler: gpus.AnySampler
+    host_users: HostUsers
+    inventory: gpus.Inventory
+    accountant: AccountantProcess | None = None  # None: there are no accounts
+    mailer: MailerProcess | None = None  # None: there are no mails
+    sessions: tuple[HostUsers, ...] = ()  # with PAM sessions, for the start of jobs; none: PAM is not used
+    inherited: Children = NO_CHILDREN  # of this process before it executed itself again
+
+
+class RunningController(Protocol):
+    """What serves the requests of clients, with an open queue."""
+
+    def answer_for(self, owned: Ownership) -> None:
+        """Close the connections of programs that look up which controller has a GPU."""
+
+    def run(self, ready: Callable[[], None]) -> bool:
+        """Run until the stop; return whether the process should execute itself again."""
+
+
+Build = Callable[[Paths, Config, Store, HelperProcesses, ServiceManager], RunningController]
+
+
 class Begun(NamedTuple):
     """How the controller was started, and what it has before its queue."""
 
     places: Paths
     environ: Mapping[str, str]
+    build: Build
     option: str  # the value of --gpus
     is_service: bool  # notify the service manager
     ready: Callable[[], None]  # to be called once requests are accepted
@@ -52,9 +78,10 @@ class Begun(NamedTuple):
     held: ExitStack  # closes the helper processes, after the queue
 
 
-def serve(
+def serve(  # noqa: PLR0913  all that it needs
     places: Paths,
     environ: Mapping[str, str],
+    build: Build,
     *,
     option: str = "",
     is_service: bool = False,
@@ -63,6 +90,7 @@ def serve(
 ) -> None:
     """Run the controller until it is stopped; `ready` is called once requests are accepted.
 
+    `build` makes it, with the open queue and the helper processes.
     `takes_over`: also the queue of another host, of which no sign of life is seen.
 
     The process executes itself again if the spawner is lost, if SIGUSR1 asks for it, or if a GPU driver that
@@ -82,7 +110,7 @@ def serve(
         child = Spawner(spawner(), locks)
         arguments = _arguments(places, option, is_service=is_service)
         _show(places, child, arguments, environ)
-        begun = Begun(places, environ, option, is_service, ready, child, inherited, held)
+        begun = Begun(places, environ, build, option, is_service, ready, child, inherited, held)
         again = _run(begun)
     if again:
         _execute_again(arguments)
@@ -159,7 +187,7 @@ def _run(begun: Begun) -> bool:
                 begun.spawner, sampler, host_users, inventory, *writers, sessions, begun.inherited
             )
             manager = ServiceManager(begun.environ if begun.is_service else {})
-            controller = Controller(places, config, store, helpers, manager)
+            controller = begun.build(places, config, store, helpers, manager)
             controller.answer_for(owned)
             return _served(controller.run, places, begun.ready)
 

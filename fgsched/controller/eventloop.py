@@ -10,7 +10,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EAGAIN, EDQUOT, EEXIST, EMFILE, ENFILE, ENOMEM, ENOSPC, ESRCH
 from functools import partial
@@ -73,6 +73,9 @@ class Operations(Protocol):
 
     decoder: codec.Decoder
 
+    @property
+    def orders(self) -> Container[type[protocol.Call[Any]]]: ...  # the requests that `long_order` may split
+
     def has_account(self, uid: int) -> bool: ...
 
     def knows(self, connection: ClientConnection) -> bool: ...  # False: a query is running; `known` follows
@@ -103,9 +106,16 @@ class EventLoop:
         self.stopping = ""
         self.selector.register(spawner, selectors.EVENT_READ, self._hear_spawner)
 
-    def begin(self, engine: Engine, operations: Operations, witness: Witness = _no_witness) -> None:
-        """Serve requests from now on; `witness` learns of each one that changes something."""
-        self._engine, self._operations, self._witness = engine, operations, witness
+    def begin(
+        self,
+        engine: Engine,
+        operations: Operations,
+        witness: Witness = _no_witness,
+        recorded: Container[type[protocol.Call[Any]]] = (),
+    ) -> None:
+        """Serve requests from now on; `witness` learns of each one whose type is in `recorded`."""
+        self._engine, self._operations = engine, operations
+        self._witness, self._recorded = witness, recorded
         self._clients.has_account = operations.has_account
         self._boot = engine.launcher.boot
 
@@ -272,8 +282,8 @@ class EventLoop:
         """Execute a request; return the seconds that its turn will probably take."""
         caller, kind = self._operations.caller(connection), type(request)
         if writer := self._operations.writer(kind):
-            told = self._witness(caller, connection.pid, request, time.monotonic())
-            if order := self._operations.long_order(caller, request):
+            told = self._told(connection, caller, request)
+            if kind in self._operations.orders and (order := self._operations.long_order(caller, request)):
                 carry_out = partial(writer, caller)
                 work = self._carrying_out(connection, carry_out, order, caller.name, told)
                 self._clients.set_question(connection, work)
@@ -283,11 +293,17 @@ class EventLoop:
         if reader := self._operations.reader(kind):
             self._answer(connection, partial(reader, caller, request))
         elif apart := self._operations.served_apart(kind):
-            told = self._witness(caller, connection.pid, request, time.monotonic())
+            told = self._told(connection, caller, request)
             _observed(partial(apart, connection, caller, request), told)
         else:
             raise OurFault(f"{protocol.name_of(kind)} has no handler")
         return 0.0
+
+    def _told(self, connection: ClientConnection, caller: Caller, request: protocol.Call[Any]) -> Told | None:
+        """Return the function that takes the outcome of a request; None if it is not recorded."""
+        if type(request) not in self._recorded:
+            return None
+        return self._witness(caller, connection.pid, request, time.monotonic())
 
     def _take_in(
         self,

@@ -12,10 +12,9 @@ from typing import NamedTuple
 import fgshim.region as region
 
 from fgsched.controller.engine import Engine
-from fgsched.domain.job import WHOLE, Job
+from fgsched.domain.job import COMPUTE_NONE, WHOLE, Job
 from fgsched.domain.states import JobState
 from fgsched.launch.arbiter import Arbiter, JobKey, TurnJob, TurnShare
-from fgsched.lifecycle.enforcement import COMPUTE_NONE
 
 log = logging.getLogger(__name__)
 _OFTEN = 0.025  # seconds between two steps while a job without turns has a neighbour and works

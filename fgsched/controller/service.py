@@ -16,11 +16,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched import __version__, gpus
-from fgsched.accounting.messages import AccountantProcess
 from fgsched.config.load import load
 from fgsched.config.schema import Config
-from fgsched.controller.audit import Audit, file_writer
+from fgsched.controller.audit import ACTIONS, Audit, file_writer
 from fgsched.controller.bookkeeping import Books
+from fgsched.controller.daemon import HelperProcesses
 from fgsched.controller.decisionlog import decision_log
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.engine import Engine
@@ -46,6 +46,7 @@ from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandl
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.processes import ProcessHandlers, SeenProcesses
 from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.queueline import QueueLineHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.submission import rules_of
 from fgsched.controller.hooking import HookDesk
@@ -65,36 +66,20 @@ from fgsched.launch.arbiter import Arbiter
 from fgsched.launch.launcher import Cgroups, Launcher, LaunchGate, Ports
 from fgsched.launch.regions import Unhooked
 from fgsched.launch.rundir import RunDir
-from fgsched.launch.spawner import Spawner
 from fgsched.lifecycle.enforcement import MountPlan, compute_policy_of
 from fgsched.lifecycle.launchspec import LaunchContext
-from fgsched.mail.process import MailerProcess
 from fgsched.server import listen
 from fgsched.store import StorageBroken, Store
 from fgsched.system import cgroups, containers, generations
-from fgsched.system.hostusers import HostUsers
 from fgsched.system.mounts import find as find_mounts
 from fgsched.system.nice import cpu_binding
 from fgsched.system.paths import Paths
-from fgsched.system.process import NO_CHILDREN, Children, Watch, boot_id
+from fgsched.system.process import Watch, boot_id
 from fgsched.system.sdnotify import ServiceManager
 from fgsched.system.spaces import Scratch, Spaces
 from fgshim import library, spawner
 
 # -- the parts that launch jobs --------------------------------------------------------------------
-
-
-class HelperProcesses(NamedTuple):
-    """The GPUs and the helper processes. Accountant and mailer are started when requests are accepted."""
-
-    spawner: Spawner
-    sampler: gpus.AnySampler
-    host_users: HostUsers
-    inventory: gpus.Inventory
-    accountant: AccountantProcess | None = None  # None: there are no accounts
-    mailer: MailerProcess | None = None  # None: there are no mails
-    sessions: tuple[HostUsers, ...] = ()  # with PAM sessions, for the start of jobs; none: PAM is not used
-    inherited: Children = NO_CHILDREN  # of this process before it executed itself again
 
 
 class Reports(Struct, frozen=True):
@@ -337,8 +322,10 @@ class Controller:
         )
         engine, loop, jobs, launcher = self._engine, self._loop, self._jobs, self._launcher
         person = partial(host_user_of, about)
+        answers = QueryHandlers(engine, launcher.pids, live)
         return Dispatcher(
             [
+                QueueLineHandlers(answers),
                 self._partitions,
                 ReservationHandlers(engine),
                 PriorityHandlers(engine),
@@ -355,7 +342,7 @@ class Controller:
                 self._readers,
             ],
             jobs=jobs,
-            answers=QueryHandlers(engine, launcher.pids, live),
+            answers=answers,
             loop=loop,
             about=about,
             hooks=self._hooks,
@@ -498,7 +485,7 @@ class Controller:
         Raises: StorageError, if the queue cannot be used.
         """
         self._recover()
-        self._loop.begin(self._engine, self._dispatcher, self._audit.witness)
+        self._loop.begin(self._engine, self._dispatcher, self._audit.witness, ACTIONS)
         self._watch_edges()
         with self._loop.signals(_OBEYED, self._take_signals):
             ready()

@@ -1,7 +1,7 @@
 """Start jobs: update the eligibility of pending jobs, start the jobs that fit, then preempt for others."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Protocol
@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.jobtable import JobTable, last_start
-from fgsched.controller.mpsdaemons import MpsServers
 from fgsched.controller.turn import (
     AskGpus,
     EngineContext,
@@ -21,8 +20,8 @@ from fgsched.controller.turn import (
     SuspendOrder,
 )
 from fgsched.controller.usage import UsageCharges
-from fgsched.domain.job import Gpu, Hold, HostLimits, Job, Preemption, Readings
-from fgsched.domain.policy import SUSPEND
+from fgsched.domain.job import Gpu, Hold, HostLimits, Job, MpsUse, Preemption, Readings
+from fgsched.domain.policy import SUSPEND, Policy
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import Note, Outlook, Preempting, preemption_of, suspension_of
 from fgsched.lifecycle.dependencies import (
@@ -44,6 +43,7 @@ from fgsched.protocol import Outcome
 from fgsched.scheduling.planner import JobStart, Snapshot
 from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, preempt_rule_for, victims, without
 from fgsched.scheduling.queue import JobClass, Queue, QueuedJob
+from fgsched.store import GpuAllocation
 from fgsched.store.store import Unreadable
 
 # -- eligibility: begin times, deadlines, dependencies, arrays -------------------------------------
@@ -261,16 +261,25 @@ def _corresponds(job: Job, term: Term, dependency: Dependency) -> bool:
 # -- the start -------------------------------------------------------------------------------------
 
 
+class MpsUses(Protocol):
+    """Decides whether jobs use MPS."""
+
+    def wish(self, job: Job, given: Sequence[GpuAllocation], policy: Policy, now: float) -> MpsUse | None:
+        """Return how a job that starts uses MPS; None: its GPUs have none."""
+
+
 class StartHost(EngineContext, Protocol):
     """The interface of the engine for starting jobs."""
 
     charges: UsageCharges
     eligibility: Eligibility
     log: DecisionLog
-    mps: MpsServers
     tier: str  # default enforcement level
     mounts: MountPlan
     binding: CpuBinding
+
+    @property
+    def mps(self) -> MpsUses: ...
 
 
 class Starter:

@@ -18,7 +18,8 @@ from fgsched.domain.states import JobState, Reason, Tier, may_become
 WHOLE = 10_000  # ten-thousandths of one GPU
 NO_LIMIT = -1  # a submitted time limit: none asked for. A queued job has 0, or the maximum of its partition
 NICEST = 2**31 - 3  # the largest nice value that Slurm takes
-GPU_COMPUTE = ("hard", "fair", "none")  # how jobs may share the compute time of a GPU
+COMPUTE_HARD, COMPUTE_FAIR, COMPUTE_NONE = "hard", "fair", "none"
+GPU_COMPUTE = (COMPUTE_HARD, COMPUTE_FAIR, COMPUTE_NONE)  # how jobs may share the compute time of a GPU
 SIGNAL_TARGETS = ("all", "shell", "children")
 _LONGEST_PATH = 4095  # bytes
 _MOST_TEXT = 2 * 2**20  # characters of all arguments: the kernel's limit for arguments and environment

@@ -7,8 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.job import WHOLE, Hold, HostLimits
-from fgsched.domain.times import format_limit
-from fgsched.domain.units import SubmitContext, format_mebibytes
 
 MAIN = "main"  # the partition of a site that declares none
 NORMAL = "normal"  # the quality of service of a job that names none
@@ -38,17 +36,6 @@ class Defaults(Struct, frozen=True, kw_only=True, gc=False):
     cpus: int = 0
     memory: int = 0  # bytes
     time: int = 0  # seconds
-
-    def options(self) -> dict[str, str]:
-        """Return the defaults as options of fgsub."""
-        texts = {
-            "gpus": self.gpus,
-            "gpu-mem": self.gpu_mem,
-            "cpus-per-task": str(self.cpus or ""),
-            "mem": format_mebibytes(self.memory) if self.memory else "",
-            "time": format_limit(self.time) if self.time else "",
-        }
-        return {option: text for option, text in texts.items() if text}
 
 
 class PerJobLimits(Struct, frozen=True, kw_only=True, gc=False):
@@ -240,20 +227,6 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def default(self) -> Partition:
         return next((partition for partition in self.partitions if partition.is_default), self.partitions[0])
-
-    def told(self, site: SubmitContext) -> SubmitContext:
-        """Return the settings with which clients parse amounts."""
-        return replace(
-            site,
-            resources=tuple(resource.name for resource in self.resources),
-            partition=self.default.name,
-            partitions=tuple(partition.name for partition in self.partitions),
-            reservations=tuple(reservation.name for reservation in self.reservations),
-            defaults={partition.name: partition.defaults.options() for partition in self.partitions},
-            undefined=tuple(
-                name for name, names in (("account", self.accounts), ("qos", self.qos)) if not names
-            ),
-        )
 
     def quality(self, name: str) -> Qos | None:
         name = name or NORMAL

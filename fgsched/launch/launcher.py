@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.errors import FgschedError, Refused, StorageError
-from fgsched.domain.job import AdoptedProcess, Job
+from fgsched.domain.job import COMPUTE_NONE, AdoptedProcess, Job
 from fgsched.domain.jobsteps import TABLE, JobStep, closed, read_table, stored
 from fgsched.domain.states import Tier
 from fgsched.launch import shepherds
@@ -24,7 +24,6 @@ from fgsched.launch.adopted import ORDER
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Following
 from fgsched.launch.spawner import Spawner, pack
-from fgsched.lifecycle import enforcement
 from fgsched.lifecycle.containers import wrapped
 from fgsched.lifecycle.launchspec import (
     LAST_WAIT,
@@ -191,9 +190,7 @@ class Ports(Struct, frozen=True):
     gate: LaunchGate
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # GPU -> CPUs near it
     context: Callable[[str], tuple[int, bool]] = lambda model: (0, False)  # GPU model -> as of region.pack
-    compute: Callable[[Job], str] = lambda job: (
-        enforcement.COMPUTE_NONE
-    )  # job -> how it shares GPU compute time
+    compute: Callable[[Job], str] = lambda job: COMPUTE_NONE  # job -> how it shares GPU compute time
     spaces: Spaces | None = None  # for job directories, if not in the run directory
     scratch: Scratch | None = None  # for TMPDIRs
 
@@ -297,7 +294,7 @@ class Launcher:
         limits = [
             (gpu_allocation.gpu, gpu_allocation.uuid, gpu_allocation.memory) for gpu_allocation in given
         ]
-        policy = enforcement.COMPUTE_NONE if is_client(job) else self._ports.compute(job)
+        policy = COMPUTE_NONE if is_client(job) else self._ports.compute(job)
         budgets = [(policy, gpu_allocation.share) for gpu_allocation in given]
         contexts = [self._ports.context(gpu_allocation.model) for gpu_allocation in given]
         head: bytes = region.pack(job.id, job.attempt, limits, budgets, contexts)

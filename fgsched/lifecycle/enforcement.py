@@ -5,7 +5,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from msgspec import Struct, field
 
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import GPU_COMPUTE, WHOLE, Gpu, Job
+from fgsched.domain.job import COMPUTE_NONE, WHOLE, Gpu, Job
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import Tier
 
@@ -118,9 +118,6 @@ def others_of(mounts: str) -> str:
 
 
 # -- compute time -------------------------------------------------------------
-
-
-COMPUTE_HARD, COMPUTE_FAIR, COMPUTE_NONE = GPU_COMPUTE
 
 
 def compute_policy_of(job: Job, site: Policy) -> str:

@@ -12,10 +12,9 @@ from enum import Enum
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from fgsched.domain.job import WHOLE, Job, MpsUse
+from fgsched.domain.job import COMPUTE_NONE, WHOLE, Job, MpsUse
 from fgsched.domain.states import JobState
 from fgsched.domain.vendor import ShareService
-from fgsched.lifecycle.enforcement import COMPUTE_NONE
 
 MOST_JOBS = 48  # on one GPU: the clients that every GPU since Volta and every driver takes
 START_TIME = 20.0  # seconds in which a daemon must have started a server

@@ -17,8 +17,9 @@ from fgsched.config.schema import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import LEVELS, DecisionLog
 from fgsched.domain.job import Gpu
-from fgsched.domain.policy import Policy
-from fgsched.domain.units import SubmitContext
+from fgsched.domain.policy import Defaults, Policy
+from fgsched.domain.times import format_limit
+from fgsched.domain.units import SubmitContext, format_mebibytes
 from fgsched.lifecycle.enforcement import MountPlan
 from fgsched.protocol import About, EarlierJob, InternalErrors, LogLine, LogLines, ShowLog
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups
@@ -92,7 +93,15 @@ class ControllerInfo(Struct, frozen=True):
         """Return the settings with which commands read a submission, as far as all users have the same."""
         gpus = self.inventory.gpus
         return replace(
-            policy.told(self.config.site),
+            self.config.site,
+            resources=tuple(resource.name for resource in policy.resources),
+            partition=policy.default.name,
+            partitions=tuple(partition.name for partition in policy.partitions),
+            reservations=tuple(reservation.name for reservation in policy.reservations),
+            defaults={partition.name: _as_options(partition.defaults) for partition in policy.partitions},
+            undefined=tuple(
+                option for option, names in (("account", policy.accounts), ("qos", policy.qos)) if not names
+            ),
             gpu_features=tuple(dict.fromkeys(name for gpu in gpus for name in (*gpu.features, gpu.model))),
             partition_gpus=_whole_gpus(policy, gpus),
             own=self.places.mode == "user",
@@ -106,6 +115,18 @@ class ControllerInfo(Struct, frozen=True):
         return min(
             (self.context(model)[0] for model in {gpu.model for gpu in self.inventory.gpus}), default=0
         )
+
+
+def _as_options(defaults: Defaults) -> dict[str, str]:
+    """Return the defaults of a partition as options of fgsub."""
+    texts = {
+        "gpus": defaults.gpus,
+        "gpu-mem": defaults.gpu_mem,
+        "cpus-per-task": str(defaults.cpus or ""),
+        "mem": format_mebibytes(defaults.memory) if defaults.memory else "",
+        "time": format_limit(defaults.time) if defaults.time else "",
+    }
+    return {option: text for option, text in texts.items() if text}
 
 
 def _whole_gpus(policy: Policy, gpus: Sequence[Gpu]) -> dict[str, int]:

@@ -12,17 +12,16 @@ from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.about import ControllerInfo
-from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.registration import writes
+from fgsched.controller.handlers.submission import SubmissionHandlers
 from fgsched.controller.starting import begin
 from fgsched.controller.turn import AskGpus
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Refused
-from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, Hold, Reading, Request
+from fgsched.domain.job import COMPUTE_NONE, WHOLE, AdoptedProcess, Demand, Hold, Reading, Request
 from fgsched.domain.states import Tier
 from fgsched.domain.units import MIB, format_mebibytes, format_share
 from fgsched.gpus import vendors
 from fgsched.launch import adopted as program
-from fgsched.lifecycle.enforcement import COMPUTE_NONE
 from fgsched.scheduling.admission import admit
 from fgsched.scheduling.placement import Room, cost
 from fgsched.scheduling.planner import JobStart
@@ -141,7 +140,7 @@ class AdoptHandlers:
     def __init__(
         self,
         engine: Engine,
-        jobs: JobHandlers,
+        submissions: SubmissionHandlers,
         job_of: Callable[[int], int | None],
         person: Callable[[int], tuple[int, str] | None],
         python: str,
@@ -153,7 +152,7 @@ class AdoptHandlers:
             person: returns (gid, name) of a uid whose processes this controller can adopt.
             python: interpreter of the job's program.
         """
-        self._engine, self._jobs, self._job_of = engine, jobs, job_of
+        self._engine, self._submissions, self._job_of = engine, submissions, job_of
         self._person, self._python = person, python
 
     @writes(protocol.Adopt)
@@ -191,7 +190,7 @@ class AdoptHandlers:
                 "A user's controller adopts processes of this user only, the host's those of all users.",
             )
         gid, name = person
-        Caller(uid, gid, name, is_operator=False).may_own_jobs(self._jobs.rules.least_uid)
+        Caller(uid, gid, name, is_operator=False).may_own_jobs(self._submissions.rules.least_uid)
         return uid, gid, name
 
     def _uses(self, call: protocol.Adopt, now: float) -> dict[int, GpuUse]:
@@ -237,7 +236,7 @@ class AdoptHandlers:
         for name in self._partitions(uses):
             try:
                 submitter = replace(caller.submitter, user=who[2])
-                found = admit(replace(request, partition=name), submitter, self._jobs.ground)
+                found = admit(replace(request, partition=name), submitter, self._submissions.ground)
             except FgschedError as error:
                 refusal = refusal or error
                 continue

@@ -11,10 +11,9 @@ from fgsched import codec, protocol
 from fgsched.controller.caller import Caller, Callers
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo, log_lines
-from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.handlers.jobs import ORDERS, JobHandlers
 from fgsched.controller.handlers.longorder import LongOrder
 from fgsched.controller.handlers.query import QueryHandlers
-from fgsched.controller.handlers.queueline import QueueLineHandlers
 from fgsched.controller.handlers.registration import HandlingWay, handlers_of, reads, serves_apart
 from fgsched.controller.handlers.submission import LineHandlers, SubmitFilter
 from fgsched.controller.handlers.wait import WaitHandlers
@@ -30,6 +29,8 @@ Call = type[protocol.Call[Any]]
 
 class Dispatcher:
     """Passes each request to its registered handler."""
+
+    orders = ORDERS
 
     def __init__(  # noqa: PLR0913  all that it needs
         self,
@@ -47,7 +48,7 @@ class Dispatcher:
         self.waiters = WaitHandlers(loop.finish, loop.answer, loop.faults)
         self._filter = SubmitFilter(hooks, loop, jobs.submit)
         lines = LineHandlers(jobs.submit_prepared, self._site, self._is_filtered)
-        objects = [self, jobs, answers, lines, QueueLineHandlers(answers), *handlers]
+        objects = [self, jobs, answers, lines, *handlers]
         self._writers: dict[Call, Handler] = handlers_of(objects, HandlingWay.WRITES)
         self._readers: dict[Call, Handler] = handlers_of(objects, HandlingWay.READS)
         self._apart: dict[Call, Apart] = handlers_of(objects, HandlingWay.APART)
@@ -88,7 +89,7 @@ class Dispatcher:
         return self._writers.get(kind)
 
     def long_order(self, caller: Caller, call: protocol.Call[Any]) -> LongOrder | None:
-        """Return the parts of a call that is carried out in several turns; None for another call."""
+        """Return the parts of an order that is carried out in several turns; None for another order."""
         return self._jobs.long_order(caller, call)
 
     def reader(self, kind: Call) -> Handler | None:

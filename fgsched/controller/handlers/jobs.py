@@ -283,16 +283,15 @@ class JobHandlers(SubmissionHandlers, RunningJobHandlers):
         return said
 
     def long_order(self, caller: Caller, call: protocol.Call[Any]) -> LongOrder | None:
-        """Return the parts of an order about very many jobs; None for another call."""
+        """Return the parts of one of `ORDERS` about very many jobs; None for another one."""
         if isinstance(call, protocol.Update):
             if not is_long(self._engine, [call.id]):
                 return None
             is_for = partial(_is_for, changes=call.changes, submitter=caller.submitter)
             return UpdateOrder(self._engine, caller, is_for, call)
-        is_meant = _MEANT.get(type(call))
-        if is_meant is None or not is_long(self._engine, call.ids):  # type: ignore[attr-defined]
+        if not is_long(self._engine, call.ids):  # type: ignore[attr-defined]
             return None
-        return JobsOrder(self._engine, caller, is_meant, call)
+        return JobsOrder(self._engine, caller, _MEANT[type(call)], call)
 
     def _warn_of_dependency(self, request: Request, said: Outcome, now: float) -> None:
         if not request.dependency:
@@ -404,6 +403,9 @@ _MEANT: dict[type[protocol.Call[Any]], Callable[[Job], bool]] = {
     protocol.UserHold: _waits,
     protocol.Release: _waits,
 }
+
+# the requests about rows, which can be very many
+ORDERS: frozenset[type[protocol.Call[Any]]] = frozenset({*_MEANT, protocol.Update})
 
 # -- changes of a job ---------------------------------------------------------------------------
 
