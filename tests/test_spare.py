@@ -12,6 +12,7 @@ import pytest
 
 from awaiting import rest
 from fgsched.launch.rundir import RunDir
+from fgsched.system.generations import directory_of
 from fgsched.system.spaces import spread_below
 from fixtures_spawner import NEEDS_SPAWNER
 from spawner_driver import CANCEL, Result, result_text, spawning
@@ -19,6 +20,7 @@ from spawner_driver import CANCEL, Result, result_text, spawning
 SAY = "#!/bin/sh\n# {0}\nexit {0}\n"
 NOTHING = SAY.format(0)
 pytestmark = NEEDS_SPAWNER
+TOPDIR = 0x20000  # FS_TOPDIR_FL
 LEFT = {"script", "region", "libfgshim.so"}
 
 
@@ -198,26 +200,33 @@ def test_a_result_is_read_from_a_file_and_from_a_link(tmp_path):
     assert os.listdir(run.path / "result") == []
 
 
-def has_flags(place: Path) -> bool:
-    directory = os.open(place, os.O_RDONLY)
+def flags_of(place: Path) -> int:
+    """The flags of a directory on ext4; a test is skipped on another file system."""
+    kind = subprocess.run(["stat", "-f", "-c", "%T", place], stdout=subprocess.PIPE, check=True).stdout
+    directory, flags = os.open(place, os.O_RDONLY), array("l", [0])
     try:
-        ioctl(directory, 0x80006601 | 8 << 16, array("l", [0]))
+        ioctl(directory, 0x80006601 | 8 << 16, flags)
     except OSError:
-        return False
+        kind = b""
     finally:
         os.close(directory)
-    told = subprocess.run(["stat", "-f", "-c", "%T", place], capture_output=True, text=True, check=True)
-    return told.stdout == "ext2/ext3\n"
+    if kind != b"ext2/ext3\n":
+        pytest.skip("the file system is not ext4")
+    return flags[0]
 
 
 def test_the_directory_of_a_queue_lies_apart_from_the_files_of_other_programs(tmp_path):
-    if not has_flags(tmp_path):
-        pytest.skip("the file system is not ext4")
-    RunDir(tmp_path / "run", "boot")
-    directory, flags = os.open(tmp_path, os.O_RDONLY), array("l", [0])
-    ioctl(directory, 0x80006601 | 8 << 16, flags)
-    os.close(directory)
-    assert flags[0] & 0x20000
+    """The queue's directory is made once by a start, and its parent must have the flag before that."""
+    assert not flags_of(tmp_path) & TOPDIR
+    RunDir(directory_of(tmp_path, "0123abcd"), "boot")
+    assert flags_of(tmp_path) & TOPDIR
+    assert not flags_of(tmp_path / "0123abcd/job") & TOPDIR
+
+
+def test_the_run_directory_of_a_controller_has_the_flag(home):
+    flags_of(home.places.state)
+    assert home.run("fgsched", "start").status == 0
+    assert flags_of(home.places.run.resolve()) & TOPDIR
 
 
 def test_a_file_system_without_the_flag_is_no_error():

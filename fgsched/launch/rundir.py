@@ -29,7 +29,7 @@ from fgsched.lifecycle.transitions import (
 from fgsched.system.cleaner import Cleaner, Quarantine, kind_of
 from fgsched.system.generations import KINDS
 from fgsched.system.process import Identity, is_alive, is_own_supervisor, is_unreaped
-from fgsched.system.spaces import attempt_dirs, attempts, spread_below
+from fgsched.system.spaces import attempt_dirs, attempts
 
 log = logging.getLogger(__name__)
 _WITHOUT_ERRNO = ("not a regular file", "its enforcement does not work")  # strerror adds nothing
@@ -71,20 +71,12 @@ class RunDir:
             OSError: a directory cannot be created.
         """
         if not self.path.exists():
-            self._spread()
             self.path.mkdir()
             self.path.chmod(0o711)
         names = [name for name in (*KINDS, _SPARE) if self._create(self.path / name)]
         if self._lock < 0 or not _is_same(self._lock, self.path):
             self._lock_directory()
         return names
-
-    def _spread(self) -> None:
-        """Let the directory of each queue have its own place on the disk."""
-        with suppress(OSError):
-            parent = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            spread_below(parent)
-            os.close(parent)
 
     def _create(self, directory: Path) -> bool:
         """Create a directory that jobs of every user can pass; return False if it exists."""

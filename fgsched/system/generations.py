@@ -16,7 +16,7 @@ from fgsched.lifecycle.launchspec import job_dir
 from fgsched.lifecycle.transitions import parse_claim
 from fgsched.system.process import Identity, is_alive, may_be_of, started_below, started_with
 from fgsched.system.safeopen import open_beneath
-from fgsched.system.spaces import attempt_dirs
+from fgsched.system.spaces import attempt_dirs, spread_below
 
 _NAME = re.compile(r"[0-9a-f]{8}")
 KINDS = ("claim", "result", "job")  # directories of a run directory, with an entry for each attempt
@@ -44,10 +44,19 @@ def directory_of(run: Path, name: str) -> Path:
     own = run / name
     if own.is_symlink() or (own.exists() and not own.is_dir()):
         own.rename(run / f"{name}.{os.urandom(4).hex()}")  # not created by a controller
-    own.mkdir(mode=0o711, exist_ok=True)
+    if not own.exists():
+        _spread_below(run)
+        own.mkdir(mode=0o711)
     own.chmod(0o711)
     _reopen(own)
     return own
+
+
+def _spread_below(run: Path) -> None:
+    """Let the directory of each queue have its own part of the disk; its first mkdir decides that."""
+    directory = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    spread_below(directory)
+    os.close(directory)
 
 
 def link(run: Path, own: Path) -> None:
