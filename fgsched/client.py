@@ -139,9 +139,7 @@ class Client:
         self._names_variables = False
         if sys.stderr is None or not sys.stderr.isatty() or not any(map(os.environ.get, _OF_CONTROLLER)):
             return
-        from fgsched.submission.controllerwarnings import (
-            about_variables,
-        )  # commands without them go on at once
+        from fgsched.submission.jobwarnings import about_variables
 
         site = self.call(protocol.Ping(), patience=patience).site
         for text in about_variables(os.environ, site):

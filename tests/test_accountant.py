@@ -15,12 +15,11 @@ from msgspec.structs import replace
 
 from awaiting import PATIENCE
 from endedjobs import changed
-from fgsched.accounting import marker
-from fgsched.accounting.accountant import Accountant, serve
+from fgsched.accounting import guard
+from fgsched.accounting.accountant import Accountant, day_of, hour_of, serve
 from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.messages import AccountantProcess, Answer, Keep, batch_line, encoded, parse_answer
 from fgsched.accounting.records import Gap, GpuUseRecord, HealthEvent, JobSample, Minute
-from fgsched.accounting.spans import day_of, hour_of
 from fgsched.domain.times import DAY, HOUR, MINUTE
 from test_ledger import CARD, JOB, USAGE
 
@@ -158,7 +157,7 @@ def test_accounts_that_are_missing_are_not_replaced_by_empty_ones(accountant, pa
     path.rename(kept)
     answer = accountant.answer(batch(JOB), 1.0)
     assert answer.error == f"the accounts {path} are missing"
-    assert str(marker.path_of(path)) in answer.remedy
+    assert str(guard.marker_of(path)) in answer.remedy
     kept.rename(path)
     assert accountant.answer(batch(JOB), 2.0).error == ""
     assert [job.id for job in jobs(path)] == [7]
@@ -174,7 +173,7 @@ def test_accounts_that_are_replaced_while_they_are_open_are_noticed(accountant, 
     os.replace(other, path)
     answer = accountant.answer(batch(JOB), 1.0)
     assert "contains other accounts" in answer.error
-    marker.path_of(path).unlink()
+    guard.marker_of(path).unlink()
     assert accountant.answer(batch(JOB), 2.0).error == ""
 
 

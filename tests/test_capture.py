@@ -13,7 +13,7 @@ from awaiting import PATIENCE
 from fgsched.hooks.process import HookRunner
 from fgsched.hooks.programs import HookRun, Ran
 from fgsched.mail.letters import MailSettings
-from fgsched.mail.transport import Later, send
+from fgsched.mail.mailer import Later, send
 from fgsched.system import capture
 
 LOUD = 200 << 20  # bytes that a program prints

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from fgsched.config import schema
-from fgsched.config.contradictions import doubts
-from fgsched.config.hostsize import HostSize
+from fgsched.config.contradictions import HostSize, doubts
 from fgsched.config.keys import KEYS, SECTIONS
 from fgsched.config.load import Config, load
 from fgsched.config.schema import (

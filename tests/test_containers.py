@@ -11,9 +11,9 @@ from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
 from fgsched.gpus.nvidia import FACTS
-from fgsched.gpus.nvidia.containers import devices
-from fgsched.interactive import containers, runtimes
-from fgsched.interactive.runtimes import ContainerFence, Inside, without_nested
+from fgsched.gpus.nvidia.nodes import devices
+from fgsched.interactive import containers
+from fgsched.interactive.containers import ContainerFence, Inside, without_nested
 from fgsched.lifecycle.containers import (
     Mount,
     choose,
@@ -88,7 +88,7 @@ def inside(**more):
 
 def test_bubblewrap_makes_mount_points_that_an_image_lacks_and_binds_the_rest():
     home = Mount("/home/ann", "/home/ann")
-    found = options_of(runtimes.bubblewrap(inside(mounts=(home,), fence=FENCE), IMAGE))
+    found = options_of(containers.bubblewrap(inside(mounts=(home,), fence=FENCE), IMAGE))
     assert found[: found.index(("--dev-bind", "/proc", "/proc"))] == [
         ("--symlink", "usr/bin", "/bin"),
         ("--ro-bind", "/img/data", "/data"),
@@ -101,7 +101,7 @@ def test_bubblewrap_makes_mount_points_that_an_image_lacks_and_binds_the_rest():
 
 
 def test_bubblewrap_shows_the_files_of_the_fence_and_below_them_the_job_directory():
-    words = runtimes.bubblewrap(inside(fence=FENCE), IMAGE)
+    words = containers.bubblewrap(inside(fence=FENCE), IMAGE)
     found = options_of(words)
     assert found[found.index(("--tmpfs", JOB)) :] == [
         ("--tmpfs", JOB),
@@ -117,21 +117,21 @@ def test_bubblewrap_shows_the_files_of_the_fence_and_below_them_the_job_director
 
 def test_a_container_has_the_device_nodes_of_the_job_and_no_others():
     devices = ("/dev/nvidia3", "/dev/nvidiactl")
-    found = options_of(runtimes.bubblewrap(inside(devices=devices), IMAGE))
+    found = options_of(containers.bubblewrap(inside(devices=devices), IMAGE))
     assert [one for one in found if "nvidia" in one[-1]] == [("--dev-bind", node, node) for node in devices]
-    words = runtimes.podman(inside(devices=devices), is_root=True, init=True, has_cdi=False)
+    words = containers.podman(inside(devices=devices), is_root=True, init=True, has_cdi=False)
     assert [word for word in words if "nvidia" in word] == [f"--device={node}" for node in devices]
     named = inside(devices=devices, gpus=("nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"))
-    words = runtimes.podman(named, is_root=True, init=True, has_cdi=True)
+    words = containers.podman(named, is_root=True, init=True, has_cdi=True)
     assert [word for word in words if word.startswith("--device")] == [
         "--device=nvidia.com/gpu=GPU-a",
         "--device=nvidia.com/gpu=GPU-b",
     ]
-    assert "--nv" in runtimes.apptainer(inside(devices=devices, gpu_option="--nv"), name="apptainer")
+    assert "--nv" in containers.apptainer(inside(devices=devices, gpu_option="--nv"), name="apptainer")
 
 
 def test_podman_keeps_the_container_in_the_cgroup_of_the_job_and_the_uid_of_its_user():
-    words = runtimes.podman(inside(fence=FENCE), is_root=False, init=False, has_cdi=False)
+    words = containers.podman(inside(fence=FENCE), is_root=False, init=False, has_cdi=False)
     assert {"--cgroups=disabled", "--userns=keep-id", "--rootfs", f"--tmpfs={JOB}"} <= set(words)
     at = words.index("/img")
     assert words[at + 1 : at + 3] == ["/bin/sh", "-c"]
@@ -139,7 +139,7 @@ def test_podman_keeps_the_container_in_the_cgroup_of_the_job_and_the_uid_of_its_
 
 
 def test_apptainer_takes_references_of_registries():
-    words = runtimes.apptainer(inside(image="nvcr.io/nvidia/pytorch:24.01-py3"), name="singularity")
+    words = containers.apptainer(inside(image="nvcr.io/nvidia/pytorch:24.01-py3"), name="singularity")
     assert words[0] == "singularity"
     assert words[-3:] == ["docker://nvcr.io/nvidia/pytorch:24.01-py3", "python", "train.py"]
 

@@ -20,8 +20,7 @@ from fgsched.controller.handlers.fields import FIELDS
 from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.submission import Rules
-from fgsched.controller.handlers.wait import WaitHandlers
-from fgsched.controller.handlers.waitlookup import WaitLookup
+from fgsched.controller.handlers.wait import WaitHandlers, WaitLookup
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import NO_REPLY, ClientRequest, Faulted, SendReply
 from fgsched.domain.errors import BadUsage, OurFault

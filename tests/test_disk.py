@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.accounting import marker
+from fgsched.accounting import guard
 from fgsched.store import files
 from fgsched.store.files import Marker
 from fgsched.system import disk
@@ -17,8 +17,8 @@ from live_host import ROOT
 # Why a module may change files by itself: no other module does.
 PASSING = {
     "the run directory, which a restart of the host empties": [
-        *("interactive/link.py", "launch/fence.py", "launch/rundir.py", "server.py", "slurm/slots.py"),
-        *("slurm/slots.py", "system/containers.py", "system/generations.py", "system/paths.py"),
+        *("interactive/link.py", "launch/fence.py", "launch/rundir.py", "server.py", "slurm/running.py"),
+        *("system/containers.py", "system/generations.py", "system/paths.py"),
         *("system/runplace.py", "system/ownhost.py", "system/cleaner.py"),
     ],
     "directories of jobs, which are emptied at their ends": ["system/spaces.py"],
@@ -28,18 +28,17 @@ PASSING = {
     "keys of submissions, which only repeat a command on the same boot": ["system/unanswered.py"],
     "the record of the host, a link that is only moved away": ["system/ownhost.py"],
     "a log, moved aside when it is long": ["controller/decisionlog.py"],
-    "files of users": ["cli/fgctl.py", "system/userfiles.py", "reports/folder.py"],
+    "files of users": ["cli/fgctl.py", "system/places.py", "reports/folder.py"],
     "locks": ["accounting/guard.py", "accounting/accountant.py", "mail/mailer.py", "hooks/runner.py"],
     "pipes and terminals": [
         *("cli/runningjob.py", "controller/__main__.py", "controller/fencing.py", "gpus/supervisor.py"),
         *("interactive/terminal.py", "simulate/reporter.py", "slurm/streams.py", "slurm/streams.py"),
-        *("system/capture.py", "system/names.py", "system/pam.py", "mail/process.py", "cli/command.py"),
+        *("system/capture.py", "system/names.py", "system/pam.py", "controller/mailing.py", "cli/command.py"),
         *("interactive/agent.py", "interactive/connected.py"),
     ],
     "settings of the kernel": ["system/cgroups.py", "system/safeopen.py", "system/nice.py"],
     "the index of a log, which SQLite makes anew": ["store/opening.py", "store/recovering.py"],
     "a copy in a directory that is removed": ["accounting/backup.py", "store/recovering.py"],
-    "what an uninstallation removes": ["cli/install/purge.py"],
     "links and stamps of an installation, which `fgsched init` makes again": [
         *("cli/install/carry.py", "cli/install/run.py", "cli/install/slurmnames.py"),
     ],
@@ -102,7 +101,6 @@ ALONE = {  # the calls of the modules that keep files, beside those of `disk`
     "accounting/guard.py": {"place.open"},
     "reports/folder.py": {"os.unlink"},
     "mail/mailer.py": {"(path / 'lock').open", "place.open", "os.write"},
-    "mail/process.py": {"open"},
     "store/opening.py": {"path.with_name(f'{path.name}-shm').unlink", "shm.unlink"},
     "store/recovering.py": {
         *("path.with_name(f'{path.name}-shm').unlink", "shutil.rmtree", "shutil.copyfile"),
@@ -176,7 +174,7 @@ def test_a_marker_that_is_perhaps_not_durable_does_not_exist(tmp_path, failing, 
         if name == "queue.initialised":
             files.write_marker(tmp_path / "queue.db", Marker("a", 1.0))
         else:
-            marker.compare(tmp_path / "accounts.db", "a")
+            guard.record_name(tmp_path / "accounts.db", "a")
 
     failing(call)
     with pytest.raises(OSError, match="Input/output"):

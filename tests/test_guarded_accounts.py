@@ -146,7 +146,7 @@ def test_an_older_copy_is_refused_with_figures(killed, tmp_path):
 def test_a_copy_from_before_the_guard_is_refused_where_a_guarded_one_was(killed, tmp_path):
     fresh = tmp_path / "unguarded.db"
     ledger = Ledger(fresh)
-    name = guard.marker.name_of(killed)
+    name = guard.recorded_name(killed)
     with ledger.write():
         ledger._db.execute("UPDATE meta SET value = ? WHERE key = 'name'", (name,))
     ledger.close()

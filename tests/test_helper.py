@@ -16,6 +16,7 @@ from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.messages import AccountantProcess, Keep
 from fgsched.accounting.periods import Choice
 from fgsched.controller.bookkeeping import Bookkeeper
+from fgsched.controller.mailing import MailerProcess
 from fgsched.domain.times import MINUTE
 from fgsched.gpus.backend import READING
 from fgsched.gpus.nvidia import FACTS
@@ -24,7 +25,6 @@ from fgsched.gpus.selection import Selection
 from fgsched.hooks.process import HookRunner, RelayProcess
 from fgsched.hooks.programs import NO_HOOKS, HookRun
 from fgsched.mail.letters import MailSettings, Message, to_bytes
-from fgsched.mail.process import MailerProcess
 from fgsched.reports.request import ReporterProcess, ReportRequest
 from fgsched.system.helper import Helper
 from test_accountant import minute, sums

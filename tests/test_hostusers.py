@@ -228,7 +228,7 @@ def test_nothing_of_the_controller_asks_the_name_service_itself():
         "submission/checks.py",  # in the submitting process
         "views/choices.py",  # in the commands: the controller has its own reader of user names
         "views/job.py",  # in the commands
-        "system/userfiles.py",  # in fgctl and fgtail
+        "system/places.py",  # in fgctl and fgtail
         "system/names.py",
         "system/paths.py",
     }

@@ -12,9 +12,9 @@ import pytest
 
 from fakehost import hosting, why_not
 from fgsched.cli.install import host as hosts
-from fgsched.cli.install import texts, wanted
+from fgsched.cli.install import wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest
-from fgsched.cli.install.host import InstallHost, look
+from fgsched.cli.install.host import Hardware, InstalledGpu, InstallHost, look
 from fgsched.cli.install.plan import (
     LeavePath,
     Make,
@@ -31,7 +31,6 @@ from fgsched.cli.install.plan import (
     to_run,
 )
 from fgsched.cli.install.run import _refuse_unfit_programs
-from fgsched.cli.install.texts import Hardware, InstalledGpu
 from fgsched.cli.shells import COMMANDS
 from fgsched.config.load import load
 from fgsched.domain.errors import Exit, Refused
@@ -151,7 +150,7 @@ def test_only_what_is_unchanged_is_removed_and_the_last_first():
 @pytest.mark.parametrize(("hardware", "devices"), [(CARDS, "auto"), (NONE, "sim:2x16G")])
 def test_the_first_configuration_is_valid_and_names_the_operators(hardware, devices, tmp_path):
     file = tmp_path / "fgsched.toml"
-    file.write_text(texts.config(hardware))
+    file.write_text(wanted.config(hardware))
     config = load(Paths(mode="user", home=tmp_path, state=tmp_path, run=tmp_path, config_file=file))
     assert (config.devices, config.default_time) == (devices, 86_400)
     assert config.operator_groups == ("fgsched-operators",)
@@ -159,19 +158,19 @@ def test_the_first_configuration_is_valid_and_names_the_operators(hardware, devi
 
 
 def test_the_configuration_in_an_image_does_not_describe_the_machine_that_makes_it(tmp_path):
-    text = texts.config(hosts.examine(tmp_path, {}).hardware)
+    text = wanted.config(hosts.examine(tmp_path, {}).hardware)
     assert 'devices = "auto"\n' in text
     assert "# Jobs may use all CPUs and all memory. Keep" in text
 
 
 def test_the_first_configuration_lists_the_cards():
-    assert "# GPU 0: NVIDIA A100, 81920M\n" in texts.config(CARDS)
+    assert "# GPU 0: NVIDIA A100, 81920M\n" in wanted.config(CARDS)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_accepts_the_unit_of_the_controller(tmp_path):
     unit = tmp_path / "fgsched.service"
-    unit.write_text(texts.unit("/bin/true"))
+    unit.write_text(wanted.unit("/bin/true"))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", unit],
         capture_output=True,
@@ -182,7 +181,7 @@ def test_systemd_accepts_the_unit_of_the_controller(tmp_path):
 
 
 def test_a_program_with_blanks_is_one_word_of_the_unit():
-    assert 'ExecStart="/opt/my 100%%/fgsched" run --system\n' in texts.unit("/opt/my 100%/fgsched")
+    assert 'ExecStart="/opt/my 100%%/fgsched" run --system\n' in wanted.unit("/opt/my 100%/fgsched")
 
 
 def test_without_a_mail_program_no_report_is_sent():
@@ -519,7 +518,7 @@ def test_a_plan_is_printed_even_where_users_cannot_read_the_program(monkeypatch,
 
 
 def test_the_unit_starts_the_program_beside_this_interpreter():
-    unit = texts.unit(str(Path(sys.executable).with_name("fgsched")))
+    unit = wanted.unit(str(Path(sys.executable).with_name("fgsched")))
     (line,) = [one for one in unit.splitlines() if one.startswith("ExecStart=")]
     assert line == f"ExecStart={Path(sys.executable).parent}/fgsched run --system"
 
@@ -532,4 +531,4 @@ def test_every_command_of_the_project_gets_a_link():
 def test_the_project_contains_the_texts_that_are_installed():
     setup = (ROOT / "setup.py").read_text()
     assert '"fgsched.cli.install": ["fgsched.toml", "fgsched.service"]' in setup
-    tomllib.loads(texts.config(CARDS))
+    tomllib.loads(wanted.config(CARDS))

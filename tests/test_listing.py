@@ -19,7 +19,7 @@ from fgsched.cli.fgshare import fgshare
 from fgsched.cli.fgstat import fgstat
 from fgsched.cli.fgtop import fgtop
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers import queueline
+from fgsched.controller.handlers import query
 from fgsched.controller.handlers.fields import Live
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.domain.errors import BadUsage
@@ -103,11 +103,11 @@ def test_a_line_whose_answer_would_delay_other_users_is_left_to_the_python_comma
     world.submit([a_demand(10_000)])
     world.submit([a_demand(10_000)], array="0-2")
     world.settle()
-    handlers = queueline.QueueLineHandlers(QueryHandlers(world.engine, lambda job: []))
+    handlers = query.QueueLineHandlers(QueryHandlers(world.engine, lambda job: []))
     caller = Caller(1000, 1000, "ann", is_operator=True)
     call = protocol.QueueLine(name="fgq", words=line)
     assert not handlers.queue_line(caller, call, world.now).whole().elsewhere
-    monkeypatch.setattr(queueline, limit, 1)
+    monkeypatch.setattr(query, limit, 1)
     assert handlers.queue_line(caller, call, world.now).whole().elsewhere
 
 
@@ -124,7 +124,7 @@ COSTLY = {
 def test_a_line_whose_rows_would_take_much_memory_or_time_is_left_to_the_python_command(line):
     world = World([a_gpu(0)])
     world.submit([a_demand(10_000)])
-    handlers = queueline.QueueLineHandlers(QueryHandlers(world.engine, lambda job: []))
+    handlers = query.QueueLineHandlers(QueryHandlers(world.engine, lambda job: []))
     caller = Caller(1000, 1000, "ann", is_operator=True)
     call = protocol.QueueLine(name="fgq", words=line)
     assert handlers.queue_line(caller, call, world.now).whole() == protocol.QueueLines(
@@ -158,7 +158,7 @@ def test_a_user_from_whom_the_site_hides_other_users_gets_no_row_of_theirs():
     world.submit([a_demand(2500)])
     world.settle()
     owner = world.engine.jobtable.jobs[1]
-    handlers = queueline.QueueLineHandlers(QueryHandlers(world.engine, lambda job: []))
+    handlers = query.QueueLineHandlers(QueryHandlers(world.engine, lambda job: []))
     call = protocol.QueueLine(name="squeue", words=("-ho", "%i %C"))
 
     def text(uid: int, name: str) -> str:

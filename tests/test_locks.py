@@ -18,7 +18,7 @@ MAY_BLOCK = {  # module and function: why its lock is not waited for
     ("system/locks.py", "lock"): "it has said who holds the lock",
     ("system/ownhost.py", "_locked"): "others hold it alone for an instant, to look whether it is free",
     ("launch/fence.py", "create"): "a file that it has just made",
-    ("slurm/slots.py", "_enter"): "it has reported the wait for other steps",
+    ("slurm/running.py", "_enter"): "it has reported the wait for other steps",
 }
 WAITS = {  # a lock of the code: (the file that is locked, the statements that wait for it)
     "the accounts": (
@@ -46,7 +46,7 @@ WAITS = {  # a lock of the code: (the file that is locked, the statements that w
     ),
     "the number of the step": (
         "job/1.1/steps/next",
-        "from fgsched.slurm import slots; slots.next_step({'FG_JOB_DIR': str(home / 'job/1.1')})",
+        "from fgsched.slurm import running; running.next_step({'FG_JOB_DIR': str(home / 'job/1.1')})",
     ),
 }
 

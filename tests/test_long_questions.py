@@ -19,8 +19,7 @@ from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.registration import HandlingWay, handlers_of
-from fgsched.controller.handlers.wait import WaitHandlers
-from fgsched.controller.handlers.waitlookup import WaitLookup
+from fgsched.controller.handlers.wait import WaitHandlers, WaitLookup
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import ClientRequest, SendReply
 from fgsched.domain.errors import FgschedError, Refused

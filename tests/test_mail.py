@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from awaiting import PATIENCE, until
 from builders import GIB, World, a_demand, a_gpu, a_job, a_result
 from fgsched.controller import mailing
+from fgsched.controller.mailing import MailerProcess
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Ended, JobUsage, OomReport
 from fgsched.domain.states import JobState, Reason
@@ -30,10 +31,8 @@ from fgsched.mail.letters import (
     resolved,
     to_bytes,
 )
-from fgsched.mail.mailer import Mailer
-from fgsched.mail.process import MailerProcess
+from fgsched.mail.mailer import Mailer, compose
 from fgsched.mail.spool import Full, Spool
-from fgsched.mail.transport import compose
 from fgsched.reports.mail import notice_mail, notice_text
 from fgsched.store.store import NothingMoved, Unreadable
 from fgsched.system.outputs import Tail

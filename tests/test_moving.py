@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from builders import BOOT, GIB, a_demand, a_gpu
 from crashing import PowerCut
 from endedjobs import changed
-from fgsched.accounting import marker
+from fgsched.accounting import guard
 from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.messages import batch_line, encoded
@@ -568,7 +568,11 @@ def an_ended_job(number, *, at):
 
 def test_missing_accounts_are_no_accounts_on_a_new_host(tmp_path):
     accounts = PastJobs(tmp_path / "accounts.db")
-    assert (accounts.past(1), accounts.last_id(), marker.path_of(tmp_path / "x").exists()) == (None, 0, False)
+    assert (accounts.past(1), accounts.last_id(), guard.marker_of(tmp_path / "x").exists()) == (
+        None,
+        0,
+        False,
+    )
 
 
 # -- with real processes -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from fgsched.domain.job import WHOLE, Hold
 from fgsched.domain.states import JobState, Reason
 from fgsched.scheduling.placement import place, rooms
 from fgsched.system.paths import Paths
-from fgsched.views import layouts
+from fgsched.views import documents
 from fgsched.views.host import oversubscribed
 from fgsched.views.wording import why
 from live_host import living
@@ -83,9 +83,9 @@ def test_commands_mark_an_oversubscribed_gpu_and_its_jobs(tmp_path):
         job = home.client.call(protocol.ShowJob(id=first))
         [gpu] = home.client.call(protocol.ListGpus()).gpus
         assert (job.oversubscribed, job.allocated[0].memory) == (2 * WHOLE, 8 * GIB)
-        lines = layouts.text([show.GROUPS["job"](job)], oneliner=False)
+        lines = documents.text([show.GROUPS["job"](job)], oneliner=False)
         assert "Oversubscribe=2 (GPU memory up to its limit is not guaranteed)" in lines
-        lines = layouts.text([show.GROUPS["gpu"](gpu)], oneliner=False)
+        lines = documents.text([show.GROUPS["gpu"](gpu)], oneliner=False)
         assert "Fraction=2  FreeFraction=0\n   Oversubscribe=2\n" in lines
 
 

@@ -51,7 +51,6 @@ PLACES = {
         *(
             "reports/folder",
             "cli/install/carry",
-            "cli/install/purge",
             "cli/install/slurmnames",
             "system/places",
         ),
@@ -59,13 +58,13 @@ PLACES = {
     },
     "of a user: with the rights of this user only": {
         *("cli/fgctl", "cli/runningjob", "interactive/containers", "interactive/agent", "interactive/link"),
-        *("slurm/slots", "slurm/streams", "submission/checks", "system/userfiles"),
+        *("slurm/running", "slurm/streams", "submission/checks"),
     },
     "image or host that root installs: refused unless only root can change it": {"cli/install/run"},
     "new directory with a random name, of this user only": {"cli/doctor", "cli/enforcement"},
     "of the kernel: /proc, /sys, control groups, memory, /dev/null": {
         *("cli/command", "controller/enforcementcheck", "controller/fencing", "interactive/connected"),
-        *("mail/process", "system/capture", "system/cgroups", "system/nice"),
+        *("controller/mailing", "system/capture", "system/cgroups", "system/nice"),
     },
 }
 LISTED = [module for modules in PLACES.values() for module in modules]

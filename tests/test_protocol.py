@@ -14,9 +14,7 @@ from fgsched.controller.handlers import (
     jobs,
     partitions,
     priority,
-    processes,
     query,
-    queueline,
     reservations,
     submission,
 )
@@ -27,7 +25,7 @@ from fgsched.server import LongAnswer, LongQuestion
 CLASSES = [
     *(jobs.JobHandlers, jobs.RunningJobHandlers, partitions.PartitionHandlers, priority.PriorityHandlers),
     *(query.QueryHandlers, explain.ExplainHandlers, reservations.ReservationHandlers, dispatch.Dispatcher),
-    *(submission.LineHandlers, queueline.QueueLineHandlers, processes.ProcessHandlers),
+    *(submission.LineHandlers, query.QueueLineHandlers, adopt.ProcessHandlers),
     adopt.AdoptHandlers,
 ]
 APART = {

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakehost import UIDS, hosting, why_not
-from fgsched.cli.install.carry import Manifest
-from fgsched.cli.install.purge import _spaces, purge
+from fgsched.cli.install.carry import Manifest, _spaces, purge
 from fgsched.cli.install.slurmnames import folders, names
 from fgsched.domain.errors import NotPermitted, Refused
 from otheruser import acting

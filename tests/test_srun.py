@@ -140,7 +140,7 @@ def test_steps_are_numbered(job):
 
 
 def test_the_number_of_the_next_step_survives_a_failure_of_its_write(job):
-    program = "import os; from fgsched.slurm.slots import next_step; print(next_step(os.environ))"
+    program = "import os; from fgsched.slurm.running import next_step; print(next_step(os.environ))"
     fails = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
 
     def number(text):

@@ -3,7 +3,7 @@
 import pytest
 
 from fgsched.domain.units import SubmitContext
-from fgsched.submission.controllerwarnings import about_variables
+from fgsched.submission.jobwarnings import about_variables
 from terminals import on_terminal
 
 OWN = SubmitContext(devices="sim:2x16G", config_file="/home/fgsched.toml")

@@ -11,9 +11,8 @@ from functools import partial
 from fgsched.domain.errors import Refused
 from fgsched.hooks.programs import HookRun, HookSettings, Ran
 from fgsched.mail.letters import Letter, MailSettings, from_bytes
-from fgsched.mail.mailer import Mailer
+from fgsched.mail.mailer import Later, Mailer
 from fgsched.mail.spool import Spool
-from fgsched.mail.transport import Later
 from virtualhost import Agenda
 
 MAILS = MailSettings(way="smtp")

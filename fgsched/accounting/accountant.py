@@ -9,15 +9,16 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import TextIO, TypeVar
+from zoneinfo import ZoneInfo
 
 from msgspec import MsgspecError
 
-from fgsched.accounting import marker
+from fgsched.accounting import guard
 from fgsched.accounting.ledger import Ledger, Unfit
 from fgsched.accounting.messages import (
     UNREADABLE,
@@ -32,7 +33,6 @@ from fgsched.accounting.messages import (
     parse_message,
 )
 from fgsched.accounting.records import Minute
-from fgsched.accounting.spans import day_of, host_zone, hour_of
 from fgsched.crash import point
 from fgsched.domain.errors import Exit, FgschedError, StorageError
 from fgsched.domain.times import DAY, FOREVER, HOUR, MINUTE
@@ -148,11 +148,11 @@ class Accountant:
             return self._ledger
         self.close()
         self._remove_log_of_replaced()
-        if marker.expect(self._path):
+        if guard.are_new(self._path):
             _make(self._path)
         ledger = Ledger(self._path, is_guarded=True)
         try:
-            marker.compare(self._path, ledger.name)
+            guard.record_name(self._path, ledger.name)
             self._file = _identity(self._path)
         except BaseException:
             ledger.close()
@@ -335,3 +335,67 @@ def main() -> None:
             serve(accountant, 0, 1)
         finally:
             accountant.close()
+
+
+# -- hours and days in the time zone of the host -------------------------------------------------------
+
+
+def hour_of(at: float, zone: tzinfo) -> tuple[int, int]:
+    """Return begin and end of the full hour of `zone` that contains `at`, in epoch seconds.
+
+    A change of the zone's offset ends an hour and begins another, so hours never overlap.
+    """
+    offset = _offset(at, zone)
+    begin = int((at + offset) // HOUR * HOUR - offset)
+    end = begin + HOUR
+    if _offset(begin, zone) != offset:
+        begin = _change(begin, int(at), zone)
+    if _offset(end - 1, zone) != offset:
+        end = _change(int(at), end - 1, zone)
+    return begin, end
+
+
+def day_of(at: float, zone: tzinfo) -> tuple[int, int]:
+    """Return begin and end of the day of `zone` that contains `at`, in epoch seconds.
+
+    A day has 23, 24 or 25 hours, as the zone's offset changes.
+    """
+    midnight = datetime.fromtimestamp(at, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    following = (midnight.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=zone)
+    return int(midnight.timestamp()), int(following.timestamp())
+
+
+def _offset(at: float, zone: tzinfo) -> int:
+    """Return the seconds by which local time is ahead of UTC at `at`."""
+    offset = datetime.fromtimestamp(at, UTC).astimezone(zone).utcoffset()
+    return int(offset.total_seconds()) if offset else 0
+
+
+def _change(before: int, after: int, zone: tzinfo) -> int:
+    """Return the first second with the offset of `after`, which differs from that of `before`."""
+    offset = _offset(after, zone)
+    while after - before > 1:
+        middle = (before + after) // 2
+        if _offset(middle, zone) == offset:
+            after = middle
+        else:
+            before = middle
+    return after
+
+
+_LOCAL = Path("/etc/localtime")
+
+
+def host_zone(environ: Mapping[str, str], local: Path = _LOCAL) -> tzinfo:
+    """Return the time zone that TZ names, else that of the file /etc/localtime, else UTC.
+
+    A zone that TZ describes with rules, such as CET-1CEST, has its present offset all year.
+    """
+    named = environ.get("TZ", "").removeprefix(":")
+    if named:
+        with suppress(ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+            return ZoneInfo(named)
+        return datetime.now().astimezone().tzinfo or UTC
+    with suppress(OSError, ValueError), local.open("rb") as file:
+        return ZoneInfo.from_file(file, key="localtime")
+    return UTC

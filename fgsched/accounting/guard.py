@@ -1,7 +1,7 @@
-"""Guard the accounts as the queue is guarded: number of the last commit, and checksums of the pages.
+"""Guard the accounts as the queue is guarded: name, number of the last commit, and checksums of the pages.
 
-`accounts.commits` and `accounts.sums` lie beside the file. The accountant refuses accounts that lack commits
-or are damaged; then ended jobs stay in the queue. Readers compare the number of the last commit.
+The marker, `accounts.commits` and `accounts.sums` lie beside the file. The accountant refuses accounts that
+lack commits or are damaged; then ended jobs stay in the queue. Readers compare the number of the last commit.
 """
 
 import sqlite3
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from fgsched.accounting import marker
 from fgsched.domain.errors import StorageError
 from fgsched.domain.times import format_time
 from fgsched.store import wal
@@ -18,6 +17,66 @@ from fgsched.store.files import UNREADABLE, Commit, Record, Sums, commit_file, f
 from fgsched.store.opening import Kind, beside_of, compare_commits, looking, numbers, refusing, verify
 from fgsched.store.schema import named
 from fgsched.system import disk, locks
+
+# -- the marker of the accounts, so that missing ones are not replaced ---------------------------------
+
+
+def marker_of(accounts: Path) -> Path:
+    """Return the path of the marker file of an accounts file."""
+    return accounts.with_name("accounts.initialised")
+
+
+def are_new(accounts: Path) -> bool:
+    """Tell whether the accounts are new: there is no file, or an empty one that no marker names.
+
+    Raises:
+        StorageError: the file is missing, and there were accounts before.
+    """
+    try:
+        return accounts.stat().st_size == 0 and not marker_of(accounts).exists()
+    except FileNotFoundError:
+        refuse_missing(accounts)
+    return True
+
+
+def refuse_missing(accounts: Path) -> None:
+    """Refuse missing accounts if there were accounts before. Raises StorageError."""
+    if marker_of(accounts).exists():
+        raise StorageError(
+            f"the accounts {accounts} are missing",
+            f"Restore the file, or remove {marker_of(accounts)} to start with empty accounts.",
+        ) from None
+
+
+def recorded_name(accounts: Path) -> str | None:
+    """Return the recorded name of the accounts, or None."""
+    marker = marker_of(accounts)
+    return (marker.read_text().strip() or None) if marker.exists() else None
+
+
+def name_error(accounts: Path, name: str, expected: str) -> str:
+    """Return the error for accounts with another name than the recorded one."""
+    return (
+        f"{accounts} contains other accounts: its name is {name}, and {expected} is expected (remove"
+        f" {marker_of(accounts)} to accept this file)"
+    )
+
+
+def record_name(accounts: Path, name: str) -> None:
+    """Record the name of the accounts, or compare it with the recorded one.
+
+    Raises:
+        StorageError: the names differ, so the file was exchanged.
+    """
+    marker, known_name = marker_of(accounts), recorded_name(accounts)
+    if known_name and known_name != name:
+        raise StorageError(
+            f"{accounts} contains other accounts: its name is {name}, and {known_name} is expected",
+            f"Restore the file, or remove {marker} to accept this one.",
+        )
+    if not known_name:
+        disk.write_marker(marker, f"{name}\n".encode())
+
 
 _HOME = Path(__file__).parent
 _SQL = named(_HOME.joinpath("queries.sql").read_text())
@@ -55,7 +114,7 @@ def _moment(at: float) -> str:
     return format_time(at)
 
 
-KIND = Kind(_last_commit, marker.name_of, marker.other, _missing, REMEDY, is_shared=True)
+KIND = Kind(_last_commit, recorded_name, name_error, _missing, REMEDY, is_shared=True)
 
 
 class Guarded:
@@ -66,7 +125,7 @@ class Guarded:
         self._path = path
         self._sums = Sums(path)
         with refusing(path, self._sums, REMEDY):
-            is_accepted = marker.name_of(path) is None  # an operator has removed the marker: docs
+            is_accepted = recorded_name(path) is None  # an operator has removed the marker: docs
             self._beside = None if is_accepted else beside_of(path, REMEDY)
             if is_accepted:
                 self._sums.discard()
@@ -107,7 +166,7 @@ def compare(path: Path, db: sqlite3.Connection, beside: Commit | None) -> None:
     Raises:
         StorageError: commits are missing.
     """
-    if marker.name_of(path) is not None:
+    if recorded_name(path) is not None:
         compare_commits(path, beside, _last_commit(db, path)[0], KIND)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from fgsched.accounting import guard, marker
+from fgsched.accounting import guard
 from fgsched.accounting.records import (
     ForeignUse,
     Gap,
@@ -423,7 +423,7 @@ class LedgerReader:
         """Compare the file with the number of its last commit. Raises StorageError if commits are missing."""
         path = Path(self.path)
         with _storage_errors(path):
-            if marker.path_of(path).exists():
+            if guard.marker_of(path).exists():
                 guard.compare(path, self._db, beside_of(path, guard.REMEDY))
 
     def close(self) -> None:

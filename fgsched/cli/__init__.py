@@ -1,6 +1,5 @@
 """The commands, and what they share.
 
-attaching       fgctl attach: connect the caller's terminal to that of a running job
 batch           read `fgsub --batch`: a list of submissions, one command line of fgsub in each line
 changes         `fgctl update`: changes of a request, a partition or this host from KEY=VALUE words
 command         what all commands share: options, help, version, errors with cause and remedy, exit codes
@@ -34,7 +33,7 @@ processes       `fgctl pidinfo` and `fgctl adopt`: processes of jobs, and a proc
 prospects       show reasons, remedies and expected starts of pending jobs: fgq --why and --start
 reporting       make the report that a command line asks for, and write it to the terminal or to a folder
 reservation     translate KEY=VALUE words into requests about reservations, and format reservations
-runningjob      verbs of fgctl about a running job: wait until it runs, follow events, write to its error file
+runningjob      verbs of fgctl about a running job: wait until it runs, follow events, attach to it
 shells          the completions of the commands for bash, zsh and fish
 show            `fgctl show`: all data of a job, a GPU, a partition, a reservation or the configuration
 simulating      fgsched simulate: replay jobs on this host or another one in virtual time

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgsched import gpus, protocol
-from fgsched.accounting import guard, marker
+from fgsched.accounting import guard
 from fgsched.client import Client, NotRunning
-from fgsched.config import hostsize
+from fgsched.config import contradictions
 from fgsched.config.contradictions import doubts
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, StorageError
@@ -170,9 +170,9 @@ def _settings(places: Paths) -> Iterator[CheckResult]:
 
 def _host_size(config: Config) -> CheckResult:
     """Warn if the configuration names more CPUs or memory than the host has."""
-    warnings = doubts(config, hostsize.this_host())
+    warnings = doubts(config, contradictions.this_host())
     if warnings:
-        return CheckResult("host size", WARN, "; ".join(warnings), hostsize.REMEDY)
+        return CheckResult("host size", WARN, "; ".join(warnings), contradictions.REMEDY)
     return CheckResult("host size", OK, "the host has the CPUs and the memory of the settings")
 
 
@@ -245,7 +245,7 @@ def _accounts(places: Paths, seen: _Seen) -> CheckResult:
     if places.state.exists() and not os.access(places.state, os.X_OK):
         return CheckResult("accounts", OK, "only root can read them")
     if not places.accounts.exists():
-        marker.refuse_missing(places.accounts)
+        guard.refuse_missing(places.accounts)
         return CheckResult("accounts", OK, f"{places.accounts} does not exist yet")
     if why := guard.damage(places.accounts):
         return CheckResult("accounts", FAIL, why, guard.REMEDY)

@@ -14,8 +14,8 @@ from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.text import shown, word_list
 from fgsched.domain.units import parse_ids, parse_indices
 from fgsched.protocol import Call, Outcome, Outcomes
-from fgsched.system.userfiles import create_own
-from fgsched.views import choices, layouts
+from fgsched.system.places import create_own
+from fgsched.views import choices, documents
 
 _UNBUILT = word_list("shutdown takeover reboot setdebug abort token completing version")
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
@@ -50,7 +50,7 @@ def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> Non
         write(show.document(what, records))
         return
     groups = [show.GROUPS[what](record) for record in records]
-    write(layouts.text(groups, oneliner=oneliner))
+    write(documents.text(groups, oneliner=oneliner))
 
 
 def _show_log(words: Sequence[str], *, as_json: bool) -> None:
@@ -303,10 +303,10 @@ def _resume(words: Sequence[str]) -> int:
 @click.argument("word", metavar="ID")
 def _attach(word: str) -> int:
     """Follow a running job: its terminal, or its output files."""
-    from fgsched.cli import attaching
+    from fgsched.cli import runningjob
 
     with Client(find_places()) as client:
-        return attaching.attach(client, _single(word))
+        return runningjob.attach(client, _single(word))
 
 
 def _single(word: str) -> int | str:

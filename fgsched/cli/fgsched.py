@@ -130,7 +130,7 @@ def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, 
     import time
 
     from fgsched.submission.checks import rlimits  # slow to import
-    from fgsched.submission.controllerwarnings import about_limits, about_variables
+    from fgsched.submission.jobwarnings import about_limits, about_variables
 
     source = f"{about.gpus} from {about.source}" + (f" ({about.note})" if about.note else "")
     jobs = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
@@ -225,7 +225,7 @@ def _recover(places: Paths) -> int:
 def _config(check: str | None) -> None:
     """Print the settings in effect as TOML."""
     from fgsched import gpus
-    from fgsched.config import hostsize
+    from fgsched.config import contradictions
     from fgsched.config.contradictions import doubts
     from fgsched.config.load import load
 
@@ -241,12 +241,12 @@ def _config(check: str | None) -> None:
         raise BadUsage(f"{check}: there is no such file.")
     config = load(replace(places, config_file=file))
     gpus.check(config)
-    _report_check(check or str(file), doubts(config, hostsize.this_host()))
+    _report_check(check or str(file), doubts(config, contradictions.this_host()))
 
 
 def _report_check(file: str, warnings: list[str]) -> None:
     """Print that a configuration file is valid, with the warnings about its settings."""
-    from fgsched.config.hostsize import REMEDY
+    from fgsched.config.contradictions import REMEDY
 
     if not warnings:
         write(f"{file}: nothing is wrong with it\n")

@@ -16,7 +16,7 @@ from fgsched.client import Client, Watch, find_places
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.states import JobState
 from fgsched.domain.text import BadValue, shown
-from fgsched.system.userfiles import rights_of
+from fgsched.system.places import rights_of
 from fgsched.views import choices
 from fgsched.views import job as view
 

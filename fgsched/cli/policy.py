@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from fgsched import protocol
-from fgsched.accounting import marker, policies
+from fgsched.accounting import guard, policies
 from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob, Stranger
 from fgsched.accounting.records import Warned
@@ -83,7 +83,7 @@ def _accounts() -> Iterator[LedgerReader | None]:
     if path.exists() and not os.access(path, os.R_OK):
         raise NotPermitted(f"you may not read the accounts {path}", "Run it as the user of the controller.")
     if not path.exists():
-        marker.refuse_missing(path)
+        guard.refuse_missing(path)
         yield None
         return
     reader = LedgerReader(path)

@@ -25,7 +25,7 @@ from fgsched.gpus.processes import ProcessNames
 from fgsched.submission.options import AnySetting, Setting, Settings, demand
 from fgsched.submission.table import BY_NAME
 from fgsched.system.process import started_at
-from fgsched.views import display, layouts
+from fgsched.views import display, documents
 from fgsched.views.display import iso, shown_time
 
 
@@ -72,7 +72,7 @@ def _user(uid: int) -> str:
 
 def text(process: HostProcess, *, oneliner: bool) -> str:
     """Return the process as Key=Value."""
-    lines: layouts.Group = [
+    lines: documents.Group = [
         [("Pid", process.pid), *_job(process)],
         [("UserId", process.user or "unknown"), ("Command", process.command or "unknown")],
         [("ProcessStart", shown_time(process.started_at, unknown="Unknown")), *_limits(process.job)],
@@ -88,7 +88,7 @@ def text(process: HostProcess, *, oneliner: bool) -> str:
     ]
     if not process.info.on_gpus:
         lines.append([("Gpu", "none")])
-    return layouts.text([lines], oneliner=oneliner)
+    return documents.text([lines], oneliner=oneliner)
 
 
 def _job(process: HostProcess) -> Iterable[tuple[str, object]]:

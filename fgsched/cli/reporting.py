@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from fgsched import protocol
-from fgsched.accounting import marker
+from fgsched.accounting import guard
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.cli.command import write
 from fgsched.client import Client, NotRunning, find_places
@@ -23,9 +23,18 @@ from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
 from fgsched.reports import folder
 from fgsched.reports.facts import Facts, FailedJob, ReportReader
-from fgsched.reports.making import blank, empty_accounts, records_of
 from fgsched.reports.model import Report
-from fgsched.reports.registry import ALIASES, FORMATS, Style, Wish, kind, written
+from fgsched.reports.registry import (
+    ALIASES,
+    FORMATS,
+    Style,
+    Wish,
+    blank,
+    empty_accounts,
+    kind,
+    records_of,
+    written,
+)
 from fgsched.reports.request import WITHOUT_NAMES, Records
 from fgsched.system.outputs import last_lines
 from fgsched.views import choices
@@ -251,7 +260,7 @@ def _readable(path_text: str) -> Path | None:
     try:
         is_there = path.exists()
         if not is_there and not path_text:
-            marker.refuse_missing(path)
+            guard.refuse_missing(path)
             return None
     except PermissionError:
         is_there = True  # in a directory that this user may not enter

@@ -11,9 +11,9 @@ from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.states import JobState
 from fgsched.domain.text import shown
 from fgsched.domain.units import parse_indices
-from fgsched.views import choices, display, documents, host, layouts
+from fgsched.views import choices, display, documents, host
+from fgsched.views.documents import Group
 from fgsched.views.host import HostPartition
-from fgsched.views.layouts import Group
 
 
 def document(what: str, answers: Sequence[Any]) -> str:
@@ -109,7 +109,7 @@ def _settings(about: protocol.About) -> Group:
 
 
 GROUPS: dict[str, Callable[[Any], Group]] = {
-    "job": layouts.of_fgctl,
+    "job": documents.of_fgctl,
     "gpu": host.gpu_lines,
     "partition": host.partition_lines,
     "reservation": _reservation,

@@ -14,9 +14,9 @@ from fgsched.config.load import load
 from fgsched.config.schema import Config
 from fgsched.controller.bookkeeping import accountant_of
 from fgsched.controller.gpustate import with_known_gpus
+from fgsched.controller.mailing import MailerProcess
 from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
-from fgsched.mail.process import MailerProcess
 from fgsched.store import Store
 from fgsched.system import nice
 from fgsched.system.hostusers import HostUsers, of_host, of_sessions, of_user

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from fgsched.accounting import marker
+from fgsched.accounting import guard
 from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.records import JobAccount, Owner
 from fgsched.controller.jobtable import JobTable, eligible
@@ -248,7 +248,7 @@ class PastJobs:
             status = self._path.stat()
         except FileNotFoundError:
             self.close()
-            marker.refuse_missing(self._path)
+            guard.refuse_missing(self._path)
             return None
         file = status.st_dev, status.st_ino
         if self._reader is None or file != self._file:

@@ -36,7 +36,7 @@ from fgsched.controller.gpustate import ContextCosts, GpuStates
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo
 from fgsched.controller.handlers.accounts import BooksHandlers, ReportHandlers
-from fgsched.controller.handlers.adopt import AdoptHandlers, host_user_of
+from fgsched.controller.handlers.adopt import AdoptHandlers, ProcessHandlers, SeenProcesses, host_user_of
 from fgsched.controller.handlers.dispatch import Dispatcher
 from fgsched.controller.handlers.events import EventReaders
 from fgsched.controller.handlers.explain import ExplainHandlers
@@ -44,9 +44,7 @@ from fgsched.controller.handlers.fields import Live
 from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
-from fgsched.controller.handlers.processes import ProcessHandlers, SeenProcesses
-from fgsched.controller.handlers.query import QueryHandlers
-from fgsched.controller.handlers.queueline import QueueLineHandlers
+from fgsched.controller.handlers.query import QueryHandlers, QueueLineHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.submission import rules_of
 from fgsched.controller.hooking import HookDesk

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, ValidationError, convert, structs, to_builtins
 
-from fgsched.config.contradictions import doubts
-from fgsched.config.hostsize import HostSize
+from fgsched.config.contradictions import HostSize, doubts
 from fgsched.config.keys import apply_overrides, usable_overrides
 from fgsched.config.load import check_preemption
 from fgsched.config.schema import Config

@@ -34,7 +34,7 @@ from fgsched.reports.model import (
     Words,
 )
 from fgsched.reports.registry import Wish
-from fgsched.reports.timeclasses import DownTime, down_times, explained
+from fgsched.reports.utilization import DownTime, down_times, explained
 from fgsched.reports.wording import (
     XIDS,
     counts,

@@ -8,8 +8,8 @@ from fgsched.reports.incidents import failures_section, health_and_foreign
 from fgsched.reports.model import Report
 from fgsched.reports.queueing import waits_section
 from fgsched.reports.registry import Wish
-from fgsched.reports.timeclasses import gpus, hours_of_the_week, where_the_time_went
 from fgsched.reports.users import users_section
+from fgsched.reports.utilization import gpus, hours_of_the_week, where_the_time_went
 from fgsched.reports.waste import WasteFinding, findings, wastes
 from fgsched.reports.wording import earlier_name, number_word
 

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from fgsched.accounting import marker
+from fgsched.accounting import guard
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.domain.job import HostLimits
 from fgsched.reports.facts import Facts
-from fgsched.reports.making import empty_accounts, make
-from fgsched.reports.registry import Replayed
+from fgsched.reports.registry import Replayed, empty_accounts, make
 from fgsched.reports.request import Made, ReportRequest
 
 _CHUNK = 1 << 16  # bytes
@@ -35,7 +34,7 @@ def answer(accounts: Path, line: bytes, now: float) -> Made:
     try:
         has_begun = accounts.exists()
         if not has_begun:
-            marker.refuse_missing(accounts)
+            guard.refuse_missing(accounts)
         with nullcontext(accounts) if has_begun else empty_accounts() as path:
             report, records = make(path, request, now, _replay)
     except FgschedError as error:

@@ -11,7 +11,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.times import format_elapsed
 from fgsched.protocol import JobInfo
 from fgsched.slurm.getopt import BadLine, parse
-from fgsched.views import choices, layouts
+from fgsched.views import choices, documents
 from fgsched.views import job as view
 from fgsched.views.display import host_name, shown_time
 from fgsched.views.listing import TableColumn, by_letters
@@ -104,10 +104,10 @@ def shown(named: Sequence[str], options: Mapping[str, str]) -> str:
         raise BadLine(f"Job step {named[0]} not found", prefix="")
     if not rows:
         return "No job steps in the system\n"
-    return layouts.text(map(_record, rows), oneliner="oneliner" in options, between=" ")
+    return documents.text(map(_record, rows), oneliner="oneliner" in options, between=" ")
 
 
-def _record(row: JobInfo) -> layouts.Group:
+def _record(row: JobInfo) -> documents.Group:
     return [
         [
             ("StepId", view.step_label(row)),

@@ -10,7 +10,7 @@ from fgsched.domain.errors import NoSuchJob, Refused, StorageError
 from fgsched.domain.text import word_list
 from fgsched.lifecycle import arrays
 from fgsched.slurm.getopt import BadLine, parse
-from fgsched.views import documents, host, layouts
+from fgsched.views import documents, host
 from fgsched.views.display import SLURM_VERSION, host_name
 
 _MOST = 65_536  # hosts of one range
@@ -138,8 +138,8 @@ def _nodes(named: Sequence[str], options: Mapping[str, str]) -> str:
     return _text([host.scontrol_node(answer)], options)
 
 
-def _text(groups: Iterable[layouts.Group], options: Mapping[str, str]) -> str:
-    return layouts.text(groups, oneliner="oneliner" in options, between=" ")
+def _text(groups: Iterable[documents.Group], options: Mapping[str, str]) -> str:
+    return documents.text(groups, oneliner="oneliner" in options, between=" ")
 
 
 def _jobs(named: Sequence[str], options: Mapping[str, str]) -> str:
@@ -155,7 +155,7 @@ def _jobs(named: Sequence[str], options: Mapping[str, str]) -> str:
         return documents.squeue_document(jobs)
     if not jobs:
         return "No jobs in the system\n"
-    return _text([layouts.of_scontrol(job, details="details" in options) for job in jobs], options)
+    return _text([documents.of_scontrol(job, details="details" in options) for job in jobs], options)
 
 
 def _steps(named: Sequence[str], options: Mapping[str, str]) -> str:

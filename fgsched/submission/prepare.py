@@ -22,7 +22,7 @@ from fgsched.lifecycle.filenames import Values, is_one_for_all, left_alone, need
 from fgsched.lifecycle.jobscript import UnreadLine, command_line, directives
 from fgsched.lifecycle.jobvariables import without_outer_job
 from fgsched.protocol import Flags
-from fgsched.submission import controllerwarnings, jobwarnings, options, table
+from fgsched.submission import jobwarnings, options, table
 from fgsched.submission.checks import NoScript, Process, Source
 from fgsched.submission.options import AnySetting, Setting, Settings, demand
 from fgsched.submission.table import BY_NAME
@@ -444,7 +444,7 @@ class SubmissionPreparer:
         yield from jobwarnings.about_own_gpus(script.data, script.label or "--wrap", request.demand.gpus)
         yield from filter(None, self._check_outputs(settings, request))
         yield from jobwarnings.about_labels(settings, self._site)
-        yield from controllerwarnings.about_controller(self._here.environ, self._here.rlimits, self._site)
+        yield from jobwarnings.about_controller(self._here.environ, self._here.rlimits, self._site)
         if "mem" in settings:
             yield from jobwarnings.about_number(settings["mem"])
         yield from jobwarnings.about_signal(settings)

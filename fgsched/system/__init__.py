@@ -11,7 +11,6 @@ helper        helper processes: start, send lines, read, and start again after t
 helpermain    the program of helper processes: run `main` of a module
 hostusers     accounts of the host, cached: names, homes and groups
 inotify       watch directories for entries that are added or removed
-limits        the names of resource limits, as people set them
 locks         wait for a lock of a file, and name the process that holds it
 logins        the resource limits of a user's login
 mounts        find out whether jobs can have private mounts here
@@ -29,5 +28,4 @@ safeopen      open only safe files, and become another user for good
 sdnotify      notify the service manager: ready, still alive, stopping
 spaces        a limited space for each user in the run directory, and a directory for TMPDIRs
 unanswered    keys of submissions without an answer, for the command that repeats them
-userfiles     open files where users can plant links, with the rights of a user
 """

@@ -1,6 +1,5 @@
 """Set the controller's own resources: limits, descriptors, signals, CPU priority and OOM score."""
 
-import ctypes
 import os
 import resource
 import signal
@@ -14,7 +13,6 @@ from msgspec import Struct
 from fgsched.domain.errors import Refused
 from fgsched.lifecycle.launchspec import CpuBinding
 from fgsched.system import earlysignals
-from fgsched.system.limits import name_of
 
 _PRIORITY = 10  # nice steps: with thirty busy jobs on a CPU the controller still gets a quarter of it
 _OOM_SCORE_ADJ = -500  # as in the systemd unit
@@ -68,6 +66,8 @@ def leave_bounds_of_command() -> None:
     All later jobs would inherit it. The kernel keeps the CPUs within the cpuset of the session. Only root can
     lower a nice value, or leave SCHED_IDLE with one; others keep them.
     """
+    import ctypes  # commands, which only name limits, start without it
+
     with suppress(OSError):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     with suppress(OSError):
@@ -199,3 +199,24 @@ def _set_nice(nice: int, group_nice: int) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, nice)
     with suppress(OSError):
         _AUTOGROUP.write_text(str(max(-20, group_nice)))
+
+
+# -- the names of resource limits ----------------------------------------------------------------------
+
+
+_NAMES = {
+    resource.RLIMIT_AS: "virtual memory (ulimit -v)",
+    resource.RLIMIT_CORE: "core files (ulimit -c)",
+    resource.RLIMIT_CPU: "CPU time (ulimit -t)",
+    resource.RLIMIT_DATA: "data (ulimit -d)",
+    resource.RLIMIT_FSIZE: "file size (ulimit -f)",
+    resource.RLIMIT_MEMLOCK: "locked memory (ulimit -l)",
+    resource.RLIMIT_NOFILE: "open files (ulimit -n)",
+    resource.RLIMIT_NPROC: "processes of the user (ulimit -u)",
+    resource.RLIMIT_STACK: "stack (ulimit -s)",
+}
+
+
+def name_of(limit: int) -> str:
+    """Return the name of a resource limit, with the option of ulimit."""
+    return _NAMES.get(limit, f"resource limit {limit}")

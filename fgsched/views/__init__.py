@@ -4,8 +4,7 @@
 - `fields`: the table of values: every column, key of a document and pair of a layout, and their orders
 - `listing`: the table engine: columns as data, formats, delimiters
 - `columns`: formats and sort keys of fgq and squeue, fgacct and sacct, read from a user's text
-- `layouts`: Key=Value pairs in lines, as fgctl show and scontrol show print them
-- `documents`: the JSON document of a job, and Slurm's documents
+- `documents`: the JSON document of a job, Slurm's documents, and Key=Value pairs of fgctl and scontrol show
 - `wording`: sentences on why a job does not run
 - `options`: the options of all commands; `getopt`: the reader of all command lines
 - `query`, `choices`: options that choose jobs and columns

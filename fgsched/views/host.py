@@ -18,10 +18,9 @@ from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
 from fgsched.protocol import GpuInfo, Gpus, PartitionInfo
 from fgsched.views.display import SLURM_VERSION, gpu_number, host_name, time_fields
-from fgsched.views.documents import slurm_document
+from fgsched.views.documents import Group, Line, lines, slurm_document
 from fgsched.views.fields import Layout, LayoutPair, layout, limit, moment
 from fgsched.views.gpu import memory_in_use
-from fgsched.views.layouts import Group, Line, lines
 
 _OUT = {
     GpuState.DRAINED: ("drain", "drng"),  # without jobs, with jobs

@@ -6,7 +6,7 @@ import pwd
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from fgsched import protocol
 from fgsched.cli.install.plan import PathContent
-from fgsched.cli.install.texts import OPERATORS, Hardware, InstalledGpu
 from fgsched.cli.shells import COMMANDS
 from fgsched.client import Client, TimedOut
 from fgsched.config.schema import Config
@@ -43,6 +42,25 @@ _SHARED = {  # directory below the prefix: pattern of our files in it
     "share/zsh/site-functions": "_fg*",
     "share/fish/vendor_completions.d": "fg*.fish",
 }
+OPERATORS = "fgsched-operators"  # the group
+
+
+class InstalledGpu(Struct, frozen=True):
+    """A GPU of this host."""
+
+    index: int
+    name: str
+    memory: int  # bytes
+
+
+class Hardware(Struct, frozen=True, kw_only=True):
+    """What the configuration says about this host."""
+
+    gpus: Sequence[InstalledGpu] = ()
+    note: str = ""  # why there are no GPUs
+    is_unknown: bool = False  # the driver did not answer: there may be GPUs
+    cpus: int  # 0: not known
+    memory: int  # bytes
 
 
 class InstallHost(Struct, frozen=True, kw_only=True):

@@ -10,11 +10,9 @@ from fgsched import protocol
 from fgsched.cli.command import warn, write
 from fgsched.cli.install import host as hosts
 from fgsched.cli.install import plan, slurmnames, wanted
-from fgsched.cli.install.carry import STATE, Carrier, Manifest, below, refuse_outside, run
-from fgsched.cli.install.host import check
+from fgsched.cli.install.carry import STATE, Carrier, Manifest, below, purge, refuse_outside, run
+from fgsched.cli.install.host import OPERATORS, check
 from fgsched.cli.install.plan import Action, LeavePath, Make, Remove, Undo
-from fgsched.cli.install.purge import purge
-from fgsched.cli.install.texts import OPERATORS
 from fgsched.cli.stopping import end_all, stop
 from fgsched.client import Client, NotRunning
 from fgsched.domain.errors import NotPermitted, Refused

@@ -2,7 +2,7 @@
 
 about         describe the controller: version, host, directories, enforcement and log of decisions
 accounts      backups, archives, and reports for users who may not read the accounts
-adopt         make a process that was started outside of fgsched a job
+adopt         which processes use the GPUs; a process from outside becomes a job
 dependencies  dependencies and times of requests, and the conditions of a job that are not met
 dispatch      authenticate a request and dispatch it to its handler
 events        keep the latest events for readers, and answer readers
@@ -13,12 +13,9 @@ jobs          requests that change jobs and GPUs: cancel, signal, hold, release,
 longorder     split an order about very many jobs into parts, one for each turn
 partitions    changes of the configuration at run time: reread the file, and change partitions
 priority      the order of jobs: partitions, priorities, shares; and `top`
-processes     which processes use the GPUs, and to which job a process belongs
 query         requests that only read: queue, jobs, history, GPUs
-queueline     show the queue to a program without a parser of its own: command line in, text out
 registration  register handlers: a method names the request that it handles, and how it is called
 reservations  reservations, which are stored beside the queue
 submission    submissions: read the command line, ask the filter of the site, check, and store jobs
 wait          answer clients that wait for jobs to end
-waitlookup    look up the jobs for which a client waits, in steps
 """

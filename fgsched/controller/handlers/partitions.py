@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.config import hostsize
-from fgsched.config.hostsize import HostSize
+from fgsched.config import contradictions
+from fgsched.config.contradictions import HostSize
 from fgsched.config.keys import KEYS, decode_values, key_of
 from fgsched.config.schema import Config
 from fgsched.controller.caller import Caller
@@ -141,7 +141,7 @@ class PartitionHandlers:
     def _host(self) -> HostSize:
         gpus = self._engine.gpu_states.gpus
         return replace(
-            hostsize.this_host(),
+            contradictions.this_host(),
             gpus=tuple(gpu.index for gpu in gpus),
             gpu_memory=max((gpu.usable for gpu in gpus), default=0),
         )

@@ -1,8 +1,7 @@
 """NVIDIA's GPUs.
 
 driver       the driver's NVML; the only module that imports pynvml, in the probe process
-nodes        the device nodes of GPUs and of MIG instances
-containers   what programs in a container need of the driver
+nodes        device nodes of GPUs and MIG instances, and what a container needs of the driver
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -83,18 +82,18 @@ class Nvidia:
 
     def container_nodes(self, uuids: Sequence[str]) -> tuple[str, ...]:
         """Return the device nodes that a container with these GPUs needs."""
-        from fgsched.gpus.nvidia import containers
+        from fgsched.gpus.nvidia import nodes
 
-        return containers.devices(uuids)
+        return nodes.devices(uuids)
 
     def container_files(self) -> tuple[str, ...]:
         """Return the libraries and programs of the driver that a container needs."""
-        from fgsched.gpus.nvidia import containers
+        from fgsched.gpus.nvidia import nodes
 
-        return containers.driver_files()
+        return nodes.driver_files()
 
     def has_cdi(self) -> bool:
         """Tell whether the host describes its GPUs for containers."""
-        from fgsched.gpus.nvidia import containers
+        from fgsched.gpus.nvidia import nodes
 
-        return containers.has_cdi()
+        return nodes.has_cdi()
