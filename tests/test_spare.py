@@ -54,8 +54,8 @@ def hook(place, name):
 
 
 def spare(spawner, tail=""):
-    (found,) = spawner.run.glob(f"spare/{spawner.process.pid}.1{tail}")
-    return found
+    place = "spare/" if tail else "job/."
+    return spawner.run / f"{place}{spawner.process.pid}.1{tail}"
 
 
 def inodes(spawner):
@@ -75,7 +75,8 @@ def test_the_next_equal_job_makes_no_file(spawner, tmp_path):
         assert run_one(spawner, job, SAY.format(3), hook=library, **regions(job)).exit_code == 3
     assert inodes(spawner) == before
     assert region.read(spare(spawner) / "region").job == 5
-    assert [os.listdir(spawner.run / kind) for kind in ("job", "claim", "result")] == [[], [], []]
+    assert os.listdir(spawner.run / "job") == [spare(spawner).name]
+    assert [os.listdir(spawner.run / kind) for kind in ("claim", "result")] == [[], []]
 
 
 def test_the_next_job_has_its_own_script_hook_and_region(spawner, tmp_path):
@@ -178,13 +179,15 @@ def test_the_next_controller_removes_what_a_killed_spawner_left(tmp_path):
         run = RunDir(tmp_path / "run", "boot")
         run.remove_spares()
         assert run.cleaner.due(0.0) is None  # this one lives
+        assert run.leftovers() == []
+        assert spare(spawner).is_dir()
         spawner.process.kill()
         spawner.process.wait()
         spawner.expected_end = -signal.SIGKILL
         run.remove_spares()
         while run.cleaner.due(0.0) is not None:
             run.cleaner.step(run.cleaner._clock())
-    assert os.listdir(tmp_path / "run/spare") == []
+    assert os.listdir(tmp_path / "run/spare") == os.listdir(tmp_path / "run/job") == []
 
 
 def test_a_result_is_read_from_a_file_and_from_a_link(tmp_path):

@@ -157,7 +157,7 @@ def _check_settings(places: Paths) -> None:
 def refuse_other_build(places: Paths) -> None:
     """Refuse an upgrade while jobs run with a hook of another layout. Raises Refused."""
     with suppress(OSError):
-        paths = list(places.run.glob("job/*/region"))
+        paths = list(places.run.glob("job/[0-9]*/region"))
         foreign = [path.parent.name for path in paths if regions.is_of_another_build(path)]
         if foreign:
             listed = ", ".join(sorted(foreign)[:_LISTED])

@@ -38,6 +38,7 @@ _UNREADABLE = "U"  # replaces a result that could not be read
 _SPARE = "spare"  # what one job leaves to the next, for shepherds only
 _MAX_RESULT = 4096  # bytes
 _NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})", re.ASCII)  # JOB.ATTEMPT
+_SPARE_NAME = re.compile(r"\.([0-9]{1,9})\.[0-9]{1,9}", re.ASCII)  # .SPAWNER.SLOT, a directory in `job`
 _MAX_MOVED = 64  # entries with unknown names that one call moves
 
 
@@ -246,6 +247,8 @@ class RunDir:
         self.mend()
         leftovers, foreign = set(), list[tuple[str, str]]()
         for kind, entry in self._entries():
+            if kind == "job" and _SPARE_NAME.fullmatch(entry.name):
+                continue
             name = _NAME.fullmatch(entry.name)
             # With the host's controller a job directory may be a link into the space of its user.
             wanted = {"claim": ("a link",), "result": ("a file", "a link"), "job": ("a directory", "a link")}[
@@ -262,11 +265,18 @@ class RunDir:
 
     def remove_spares(self) -> None:
         """Remove what spawners that were killed left for further jobs."""
-        with suppress(OSError), os.scandir(self.path / _SPARE) as entries:
-            for entry in entries:
-                spawner = entry.name.partition(".")[0]
-                if not (spawner.isdecimal() and is_own_supervisor(int(spawner))):
-                    self.cleaner.add(Path(entry.path))
+        for path, name in self._spares():
+            spawner = name.partition(".")[0]
+            if not (spawner.isdecimal() and is_own_supervisor(int(spawner))):
+                self.cleaner.add(path)
+
+    def _spares(self) -> Iterator[tuple[Path, str]]:
+        """Yield the entries of shepherds for further jobs with their names, which begin with the spawner."""
+        with suppress(OSError):
+            yield from ((path, path.name) for path in (self.path / _SPARE).iterdir())
+            for path in (self.path / "job").iterdir():
+                if _SPARE_NAME.fullmatch(path.name):
+                    yield path, path.name[1:]
 
     def _entries(self) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
         for kind in KINDS:

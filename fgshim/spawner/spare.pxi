@@ -1,11 +1,12 @@
-# What a job leaves to the next one in its slot, in <run>/spare: a new file costs a disk much more than a new name.
+# What a job leaves to the next one in its slot: a new file costs a disk much more than a new name.
 # ext4 looks for an inode past all that were freed in the last minutes, so hundreds of short jobs hinder one another.
 #
-#     <spawner>.<slot>          the job's directory: its script, its link to the hook and its region, as far as they fit
-#     <spawner>.<slot>.claim    the text of the shepherd's claims; a claim is another name of it
-#     <spawner>.<slot>.result   a file for results; a result is another name of it until the controller has removed it
+#     job/.<spawner>.<slot>           the job's directory: its script, its link to the hook and its region, as far as they fit
+#     spare/<spawner>.<slot>.claim    the text of the shepherd's claims; a claim is another name of it
+#     spare/<spawner>.<slot>.result   a file for results; a result is another name of it until the controller has removed it
 #
-# Everything here may be missing: then it is made as for the first job.
+# The directory lies beside those of the jobs, since for a rename from one directory to another the kernel takes a lock of
+# the whole file system. Everything here may be missing: then it is made as for the first job.
 #
 # Exports: claim_by_link, keeps_hook, keeps_region, keeps_script, leave_directory, own_slot, remove_spares, store_file,
 #   take_directory.
@@ -22,10 +23,18 @@ cdef int has_claim  # the text of its claims is in `spare`
 cdef char spare_text[4096 + 128]
 
 
-cdef const char *spare_of(const Slot *slot, int number, const char *tail) noexcept nogil:
-    cdef char *at = put(put(spare_text, slot.text + slot.run), b"/spare/")
+cdef const char *spare_path(const Slot *slot, const char *kind, int number, const char *tail) noexcept nogil:
+    cdef char *at = put(put(spare_text, slot.text + slot.run), kind)
     put(put_number(put(put_number(at, spawner_pid), b"."), number), tail)
     return spare_text
+
+
+cdef const char *spare_of(const Slot *slot, int number, const char *tail) noexcept nogil:
+    return spare_path(slot, b"/spare/", number, tail)
+
+
+cdef const char *spare_directory(const Slot *slot, int number, const char *tail) noexcept nogil:
+    return spare_path(slot, b"/job/.", number, tail)
 
 
 cdef int is_ours(const stat_t *about) noexcept nogil:
@@ -41,8 +50,8 @@ cdef int claim_by_link(const Slot *slot, const char *text) noexcept nogil:
     global has_claim
     cdef const char *kept = spare_of(slot, own_slot, b".claim")
     if not has_claim:
-        unlink(kept)
-        if symlink(text, kept) < 0:
+        # A removal of a missing name waits for the directory, too.
+        if symlink(text, kept) < 0 and (errno != EEXIST or unlink(kept) < 0 or symlink(text, kept) < 0):
             return errno
         has_claim = 1
     return errno if linkat(AT_FDCWD, kept, AT_FDCWD, path_of(slot, b"/claim/", b""), 0) < 0 else 0
@@ -61,7 +70,7 @@ cdef int take_directory(const Slot *slot) noexcept nogil:
     cdef stat_t about
     if not is_left(slot):
         return 0
-    if syscall(SYS_renameat2, AT_FDCWD, spare_of(slot, own_slot, b""), AT_FDCWD, path_of(slot, b"/job/", b""), RENAME_NOREPLACE) < 0:
+    if syscall(SYS_renameat2, AT_FDCWD, spare_directory(slot, own_slot, b""), AT_FDCWD, path_of(slot, b"/job/", b""), RENAME_NOREPLACE) < 0:
         return 0
     if lstat(work_path, &about) == 0 and fg_is_directory(about.st_mode) and chmod(work_path, 0o700) == 0:
         return 1
@@ -164,7 +173,7 @@ cdef int leave_directory(const Slot *slot) noexcept nogil:
     if fd >= 0:
         is_alone = is_left_by_all(fd)
         close(fd)
-    return is_alone and syscall(SYS_renameat2, AT_FDCWD, path_of(slot, b"/job/", b""), AT_FDCWD, spare_of(slot, own_slot, b""),
+    return is_alone and syscall(SYS_renameat2, AT_FDCWD, path_of(slot, b"/job/", b""), AT_FDCWD, spare_directory(slot, own_slot, b""),
                                 RENAME_NOREPLACE) == 0
 
 
@@ -179,7 +188,8 @@ cdef int open_result(const char *path) noexcept nogil:
         return fd
     if fd >= 0:
         close(fd)
-    unlink(path)
+    if fd >= 0 or errno != ENOENT:
+        unlink(path)
     return open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
 
 
@@ -209,7 +219,7 @@ cdef void remove_spares(int slots) noexcept nogil:
     for i in range(slots):
         unlink(spare_of(slot_at(i), i + 1, b".claim"))
         unlink(spare_of(slot_at(i), i + 1, b".result"))
-        unlink(spare_of(slot_at(i), i + 1, b"/script"))
-        unlink(spare_of(slot_at(i), i + 1, b"/region"))
-        unlink(spare_of(slot_at(i), i + 1, b"/libfgshim.so"))
-        rmdir(spare_of(slot_at(i), i + 1, b""))
+        unlink(spare_directory(slot_at(i), i + 1, b"/script"))
+        unlink(spare_directory(slot_at(i), i + 1, b"/region"))
+        unlink(spare_directory(slot_at(i), i + 1, b"/libfgshim.so"))
+        rmdir(spare_directory(slot_at(i), i + 1, b""))
