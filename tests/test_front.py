@@ -138,8 +138,10 @@ def test_a_job_has_the_variables_that_the_python_command_gives_it(site):
         "EMPTY": "",
     }
     line = ("--gpus=0", "--parsable", "-o", "%j.env", "--wrap", "exec env -0")
-    jobs = [int(call(site, *command, *line, env=env).stdout) for command in ((NATIVE,), PYTHON)]
-    site.wait(*jobs)
+    jobs = []
+    for command in ((NATIVE,), PYTHON):  # one after the other: a slot has a TMPDIR
+        jobs.append(int(call(site, *command, *line, env=env).stdout))
+        site.wait(jobs[-1])
     first, second = (variables(site.path / f"{job}.env") for job in jobs)
     assert first == second
     assert {name: first[name] for name in env} == env

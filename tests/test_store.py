@@ -215,9 +215,36 @@ def test_a_failed_transaction_leaves_nothing(store):
 
 
 def submit_separately(store, count):
-    """Store submissions of one job each, in the open transaction."""
-    keys = [f"key-of-letters-{number:02}" for number in range(count)]
-    return [store.submit(new_jobs([a_demand(1)]), key=key, who=ANN, now=5.0)[0] for key in keys]
+    """Store submissions of one job each with keys that are not known, in the open transaction."""
+    jobs = []
+    for key in (f"key-of-letters-{number:02}" for number in range(count)):
+        assert store.submitted(1, key) is None
+        jobs += store.submit(new_jobs([a_demand(1)]), key=key, who=ANN, now=5.0)
+    return jobs
+
+
+@pytest.mark.parametrize("most", [1, 2, 1000], ids=lambda most: f"{most} in memory")
+def test_a_key_that_was_used_before_in_the_same_transaction_is_known(store, monkeypatch, most):
+    monkeypatch.setattr("fgsched.store.store._ADDED", most)
+    with store.write():
+        jobs = submit_separately(store, 3)
+        found = [store.submitted(1, f"key-of-letters-{number:02}") for number in range(3)]
+    assert found == [range(job.id, job.id + 1) for job in jobs]
+
+
+def test_a_key_of_a_failed_transaction_or_of_a_deleted_submission_is_not_known(store):
+    def fail():
+        with store.write():
+            submit_separately(store, 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with store.write():
+        submit_separately(store, 1)
+    with store.write():
+        store.submissions.forget_old((0, ""), before=6.0, most=10)
+    assert store.submitted(1, "key-of-letters-00") is None
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 16, 23, 40])

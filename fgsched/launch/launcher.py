@@ -267,9 +267,8 @@ class Launcher:
         spec = launch(job, gpus, environment, site=self._site, owner=owner, cgroups=places)
         if shared := self._cgroups.shared(job, places):
             spec = spec._replace(shared=shared)
-        return pack(
-            spec, wrapped(script, job.request), self._region(job, given) if given and spec.hook else b""
-        )
+        script = wrapped(script, job.request) if job.request.container else script
+        return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
 
     def _with_directories(self, job: Job, owner: JobOwner, host_user: HostUser | None) -> JobOwner:
         """Return the owner with the directories and login limits of the user's jobs."""

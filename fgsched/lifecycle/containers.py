@@ -169,9 +169,7 @@ def _quoted(text: str) -> str:
 
 
 def wrapped(script: bytes, request: Request) -> bytes:
-    """Return the script that enters the container of a request and runs `script` there."""
-    if not request.container:
-        return script
+    """Return the script that enters the container, which the request has, and runs `script` there."""
     line = f'exec {ENTER} {command_line(of_request(request))} --script "$0" "$@"\n'
     return b"#!/bin/sh\n" + line.encode("utf-8", "surrogateescape") + script
 

@@ -6,7 +6,7 @@ out if the environment is that of a job. What users set stays: FG_HOME, FG_CONFI
 input variables of srun.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from fgsched.domain.job import is_instance
@@ -36,13 +36,17 @@ def is_of_job(name: str) -> bool:
     return name in _NAMES or name.startswith(_PREFIXES)
 
 
-def without_outer_job(environ: Mapping[str, str], of_gpus: frozenset[str]) -> dict[str, str]:
+def without_outer_job(environ: Mapping[str, str], of_gpus: Callable[[], frozenset[str]]) -> dict[str, str]:
     """Return an environment without the variables of the job and the step in which it was read.
 
-    `of_gpus`: the variables of jobs of every GPU vendor.
+    `of_gpus` returns the variables of jobs of every GPU vendor.
     """
-    fence = OF_FENCE | of_gpus if MARK in environ else frozenset()
-    return {name: text for name, text in environ.items() if not is_of_job(name) and name not in fence}
+    left_out = _NAMES | OF_FENCE | of_gpus() if MARK in environ else _NAMES
+    return {
+        name: text
+        for name, text in environ.items()
+        if name not in left_out and not name.startswith(_PREFIXES)
+    }
 
 
 # -- words that select GPUs ----------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Check a request against the site's policy, and fill in partition, account and time limit."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from operator import attrgetter
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -64,12 +66,15 @@ def admit(request: Request, submitter: Submitter, context: AdmissionContext) -> 
 
 
 _NAMES = ("partition", "account", "qos", "reservation", "array", "dependency")  # neither paths nor free text
+_NAMED = attrgetter(*_NAMES)
 
 
 def check_plain(request: Request) -> None:
     """Check the names that a request refers to. Raises BadUsage if one is not plain UTF-8."""
-    for name in _NAMES:
-        value = getattr(request, name)
+    values = _NAMED(request)
+    if is_plain("".join(values)):
+        return
+    for name, value in zip(_NAMES, values, strict=True):
         if not is_plain(value):
             raise BadUsage(f"request: {name}={quoted(value)} is not UTF-8, or has control characters")
 
@@ -293,8 +298,9 @@ def check_demand(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
         Refused: the demand can never run; the remedy is the nearest possible request.
     """
     _check_host(demand, limits)
-    if demand.gpus:
-        _check_gpus(demand, gpus, limits)
+    possible = (gpu for gpu in gpus if is_suitable(gpu, demand) and _fits_alone(demand, gpu, limits))
+    if len([*islice(possible, demand.gpus)]) < demand.gpus:
+        _refuse_gpus(demand, gpus, limits)
 
 
 def _check_host(demand: Demand, limits: HostLimits) -> None:
@@ -337,7 +343,8 @@ def _check_form(demand: Demand, limits: HostLimits) -> None:
         )
 
 
-def _check_gpus(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
+def _refuse_gpus(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
+    """Refuse a demand for which the host has too few GPUs, with the first reason that applies."""
     if not gpus:
         raise Refused(
             "no GPU in this host can ever satisfy this: the host has no GPUs",
@@ -358,9 +365,7 @@ def _check_gpus(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None
         raise Refused(
             f"this host has {len(suitable)} {what}{plural}", f"Ask for at most --gpus={len(suitable)}."
         )
-    fitting = [gpu for gpu in suitable if _fits_alone(demand, gpu, limits)]
-    if len(fitting) < demand.gpus:
-        _refuse_memory(demand, suitable, limits)
+    _refuse_memory(demand, suitable, limits)
 
 
 def _refuse_instances(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:

@@ -55,6 +55,10 @@ class Connection(sqlite3.Connection):
         except UnicodeEncodeError:
             return super().execute(sql, _clean(parameters))
 
+    def execute_beside(self, sql: str, parameters: Sequence[object], /) -> sqlite3.Cursor:
+        """Execute a statement for which deferred rows do not matter; they remain deferred."""
+        return super().execute(sql, parameters)
+
     def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
         if self._deferred:
             self.write_deferred()

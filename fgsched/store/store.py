@@ -306,6 +306,7 @@ class Store:
     def _undo(self) -> None:
         self.blobs.forget()
         self.steps.forget()
+        self.submissions.forget()
         self._last_id = None
         self._db.drop_deferred()
         if self._db.in_transaction:
@@ -751,20 +752,34 @@ class Settled:
 # -- submissions by their keys --------------------------------------------------------------------
 
 
+_ADDED = 1000  # submissions that are found without the file
+
+
 class Submissions:
     """The submissions by user and key. All writes require an open transaction."""
 
     def __init__(self, db: Connection, sql: Mapping[str, str]) -> None:
         self._db, self._sql = db, sql
         self._find, self._add = Statement(sql["find_submission"]), Insert(sql["add_submission"])
+        self._added: dict[tuple[int, str], range] = {}  # maybe not in the file yet
 
     def find(self, uid: int, key: str) -> range | None:
         """Return the ids of an earlier submission with this key, or None."""
-        row = self._find.do(self._db, {"uid": uid, "key": key}).fetchone()
+        if (uid, key) in self._added:
+            return self._added[uid, key]
+        if len(self._added) >= _ADDED:
+            self._db.write_deferred()
+            self._added.clear()
+        row = self._db.execute_beside(self._find.text, (uid, key)).fetchone()
         return range(row["first"], row["first"] + row["count"]) if row else None
+
+    def forget(self) -> None:
+        """Forget the submissions of a transaction that is rolled back."""
+        self._added.clear()
 
     def add(self, uid: int, key: str, ids: range, now: float) -> None:
         """Store a submission."""
+        self._added[uid, key] = ids
         self._db.defer(self._add, [(uid, key, ids.start, len(ids), now)])
 
     def forget_old(self, after: tuple[int, str], before: float, most: int) -> tuple[int, str] | None:
@@ -772,6 +787,7 @@ class Submissions:
 
         Return the last place, or None at the end.
         """
+        self._added.clear()
         place = {"uid": after[0], "key": after[1], "most": most}
         rows = self._db.execute(self._sql["old_submissions"], place).fetchall()
         for row in rows:

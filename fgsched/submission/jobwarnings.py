@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import shown
 from fgsched.domain.units import SubmitContext
-from fgsched.gpus import vendors
 from fgsched.lifecycle.jobscript import UnreadLine
 from fgsched.submission import foreign, table
 from fgsched.submission.options import AnySetting, Setting, Settings
@@ -37,9 +36,11 @@ _SELECTION = (  # an assignment of the variable that selects GPUs, in a shell or
 )
 
 
-def about_own_gpus(script: bytes, name: str, gpus: int) -> Iterator[str]:
-    """Yield a warning about each line that selects a GPU by a number that no GPU of the job has."""
-    variable = vendors.of_host().facts.selection
+def about_own_gpus(script: bytes, name: str, gpus: int, variable: str) -> Iterator[str]:
+    """Yield a warning about each line that selects a GPU by a number that no GPU of the job has.
+
+    `variable`: that selects the GPUs of a process.
+    """
     if variable.encode() not in script:
         return
     selection = re.compile(_SELECTION.replace("VARIABLE", variable).encode())

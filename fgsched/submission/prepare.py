@@ -15,6 +15,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext
+from fgsched.domain.vendor import VendorFacts
 from fgsched.gpus import vendors
 from fgsched.lifecycle.arrays import parse_array
 from fgsched.lifecycle.containers import is_path
@@ -32,6 +33,7 @@ from fgsched.submission.table import BY_NAME
 
 _LARGEST = 1 << 20  # bytes of a job's environment
 _LARGEST_VARIABLE = 128 << 10  # the kernel's limit for one string of exec
+_LONGEST_CHARACTER = 4  # bytes
 _NAME = lazy_regex(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN = lazy_regex(r"""((?:[^,'"]|'[^']*'|"[^"]*"|['"])*)(,|$)""", re.DOTALL)
 _QUOTED = lazy_regex(r"""'([^']*)'|"([^"]*)\"""", re.DOTALL)
@@ -54,7 +56,7 @@ def exported(text: str, environ: Mapping[str, str]) -> tuple[dict[str, str], lis
     explicit: dict[str, str] = {}
     for name, value in _tokens(text):
         if value is None and name.upper() == "ALL":
-            result = without_outer_job(sane, vendors.variables_of_jobs())
+            result = without_outer_job(sane, vendors.variables_of_jobs)
         elif value is None and name.upper() == "NONE":
             result = _login(sane)
         elif not _NAME.fullmatch(name):
@@ -87,7 +89,7 @@ def _sane(environ: Mapping[str, str]) -> tuple[dict[str, str], int]:
     kept_variables = {
         name: value
         for name, value in environ.items()
-        if name and "=" not in name and "\0" not in name + value
+        if name and "=" not in name and "\0" not in name and "\0" not in value
     }
     return kept_variables, len(environ) - len(kept_variables)
 
@@ -108,6 +110,10 @@ def _without_hook(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _check_size(environment: Mapping[str, str]) -> None:
+    """Refuse an environment that exec or the controller would refuse. Raises BadUsage."""
+    characters = sum(map(len, environment)) + sum(map(len, environment.values())) + 2 * len(environment)
+    if characters * _LONGEST_CHARACTER <= _LARGEST_VARIABLE:
+        return
     total = 0
     for name, value in environment.items():
         size = len(name) + len(value.encode("utf-8", "surrogateescape")) + 2
@@ -279,6 +285,7 @@ class SubmissionPreparer:
         common: Sequence[AnySetting] = (),
         is_batch: bool = True,
         name: str = "fgsub",
+        vendor: VendorFacts | None = None,
     ) -> None:
         """Read the variables that are options.
 
@@ -286,10 +293,12 @@ class SubmissionPreparer:
             common: defaults of the call, which the settings of a submission override.
             is_batch: the input variables of sbatch have effect, too.
             name: the command; with sbatch, the defaults are those of Slurm.
+            vendor: of the host's GPUs; None: it is looked up.
         """
         self._here = here
         self._site = site
         self._name = name
+        self._vendor = vendor or vendors.of_host().facts
         settings, warnings = options.from_environment(here.environ)
         self._common = list(common)
         self._before = Settings({**options.latest(settings), **options.latest(common)})
@@ -441,7 +450,8 @@ class SubmissionPreparer:
         """Yield warnings about a job. Raises BadUsage for what cannot work."""
         has_gpus = not {"gpus", "gpu-mem"}.isdisjoint(settings)
         yield from jobwarnings.about_unread(script.unread, script.label, has_gpus=has_gpus)
-        yield from jobwarnings.about_own_gpus(script.data, script.label or "--wrap", request.demand.gpus)
+        name, selection = script.label or "--wrap", self._vendor.selection
+        yield from jobwarnings.about_own_gpus(script.data, name, request.demand.gpus, selection)
         yield from filter(None, self._check_outputs(settings, request))
         yield from jobwarnings.about_labels(settings, self._site)
         yield from jobwarnings.about_controller(self._here.environ, self._here.rlimits, self._site)

@@ -24,6 +24,7 @@ from fgsched.domain.job import Request
 from fgsched.domain.policy import Policy
 from fgsched.domain.text import quoted
 from fgsched.domain.units import SubmitContext, format_mebibytes
+from fgsched.gpus import vendors
 from fgsched.hooks.filtering import (
     Pair,
     Unusable,
@@ -80,6 +81,7 @@ class LineHandlers:
     ) -> None:
         """`is_filtered`: whether the site has a submit filter. Then the client gets what was read."""
         self._submit, self._site, self._is_filtered = submit, site, is_filtered
+        self._vendor = vendors.of_host().facts  # the controller restarts when a late driver answers
 
     @writes(SubmitLine)
     def submit_line(self, caller: Caller, call: SubmitLine, now: float) -> LineSubmitted:
@@ -90,7 +92,7 @@ class LineHandlers:
         caller.must_have_account()
         here, site = Asking(call), self._site(caller)
         try:
-            job = _prepared(call, here, site)
+            job = self._prepared(call, here, site)
         except (HelpAsked, _ForWorker):
             return _ELSEWHERE
         except (Unknown, FgschedError):
@@ -103,6 +105,16 @@ class LineHandlers:
         if not call.asks and (self._is_filtered() or hint or _is_for_client(job.flags)):
             return _ELSEWHERE
         return self._answered(caller, call, job, hint, now)
+
+    def _prepared(self, call: SubmitLine, here: Asking, site: SubmitContext) -> Prepared:
+        """Return the submission of a line. Raises Unknown, _ForWorker, HelpAsked, or its refusal."""
+        if any(len(variable) > _LONGEST for variable in call.environ if variable.startswith(_PREFIXES)):
+            raise _ForWorker
+        settings, words = read(call.words)
+        if given(settings, "batch") is not None:
+            raise _ForWorker
+        preparer = SubmissionPreparer(here, site=site, name=call.name, vendor=self._vendor)
+        return preparer.prepare(settings, words)
 
     def _answered(
         self, caller: Caller, call: SubmitLine, job: Prepared, hint: str, now: float
@@ -129,16 +141,6 @@ class LineHandlers:
 
 class _ForWorker(Exception):
     """Raised for a line that takes too long to be read here: a list of submissions, or a long option."""
-
-
-def _prepared(call: SubmitLine, here: Asking, site: SubmitContext) -> Prepared:
-    """Return the submission of a line. Raises Unknown, _ForWorker, HelpAsked, or the refusal of the line."""
-    if any(len(variable) > _LONGEST for variable in call.environ if variable.startswith(_PREFIXES)):
-        raise _ForWorker
-    settings, words = read(call.words)
-    if given(settings, "batch") is not None:
-        raise _ForWorker
-    return SubmissionPreparer(here, site=site, name=call.name).prepare(settings, words)
 
 
 def _asked(call: SubmitLine, here: Asking) -> LineSubmitted:
@@ -365,8 +367,10 @@ class SubmissionHandlers:
 
     def _about_dependencies(self, jobs: Sequence[NewJob], now: float) -> tuple[str, ...]:
         """Return warnings about dependencies that can never be met."""
-        unmet, kill_invalid = UnmetConditions(self._engine, now), self.rules.kill_invalid
         requests = [job.request for job in jobs if job.request.dependency]
+        if not requests:
+            return ()
+        unmet, kill_invalid = UnmetConditions(self._engine, now), self.rules.kill_invalid
         texts = [unmet.warning(request, kill_invalid=kill_invalid) for request in requests]
         return tuple(dict.fromkeys(filter(None, texts)))
 
