@@ -20,7 +20,7 @@ from awaiting import is_zombie, rest, until
 from crashing import kill
 from fgsched import __version__
 from fgsched.cli.doctor import examine
-from fgsched.cli.stopping import _refuse_without_handler
+from fgsched.cli.restart import _refuse_without_handler
 from fgsched.client import Client
 from fgsched.config.keys import KEYS
 from fgsched.config.load import Config, load

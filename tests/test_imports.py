@@ -46,6 +46,13 @@ def test_a_command_imports_little_of_pythons_own_library(command, usual):
     assert public <= SOCKET | OF_THE_LIBRARY[command]
 
 
+def test_to_stop_a_controller_neither_settings_nor_the_queue_are_imported():
+    names = modules("import fgsched.cli.fgsched, fgsched.cli.stopping")
+    assert not {
+        name for name in names if name.startswith(("fgsched.config", "fgsched.store", "fgsched.launch"))
+    }
+
+
 # An idle controller does without them; each would take 0.1 to 0.9 MiB.
 UNNEEDED = {
     *("dataclasses", "inspect", "typing_extensions", "importlib.resources", "zipfile", "tempfile", "shutil"),

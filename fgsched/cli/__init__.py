@@ -33,6 +33,7 @@ processes       `fgctl pidinfo` and `fgctl adopt`: processes of jobs, and a proc
 prospects       show reasons, remedies and expected starts of pending jobs: fgq --why and --start
 reporting       make the report that a command line asks for, and write it to the terminal or to a folder
 reservation     translate KEY=VALUE words into requests about reservations, and format reservations
+restart         restart the controller, also with a version that was just installed
 runningjob      verbs of fgctl about a running job: wait until it runs, follow events, attach to it
 shells          the completions of the commands for bash, zsh and fish
 show            `fgctl show`: all data of a job, a GPU, a partition, a reservation or the configuration
@@ -40,7 +41,7 @@ simulating      fgsched simulate: replay jobs on this host or another one in vir
 start           start a command as a program
 statuspage      write the present state of the host: as a report, as a page for a wall screen
 steps           steps of jobs, with names such as 12.batch and 12_3.0: rows of fgacct
-stopping        stop the controller, or restart it with the installed version
+stopping        stop the controller
 terminal        fit tables to the width of a terminal, and colour states and reasons
 usageerrors     say what is wrong with a command line that click refuses
 install         the parts of `fgsched init`, `fgsched uninstall` and `fgsched slurm-names`

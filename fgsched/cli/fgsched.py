@@ -90,7 +90,7 @@ def _stop(kill: bool, system: bool) -> int:
 @options_of("fgsched restart")
 def _restart(system: bool) -> None:
     """Restart the controller; running jobs continue."""
-    from fgsched.cli.stopping import restart
+    from fgsched.cli.restart import restart
 
     write(restart(_places(system)))
 
@@ -99,7 +99,7 @@ def _restart(system: bool) -> None:
 @options_of("fgsched upgrade")
 def _upgrade(system: bool) -> None:
     """Check the installed version, and restart with it."""
-    from fgsched.cli.stopping import upgrade
+    from fgsched.cli.restart import upgrade
 
     write(upgrade(_places(system)))
 

@@ -855,11 +855,18 @@ OPTIONS = (*_OF_JOBS, *_OF_SLURMS_JOBS, *_OF_LISTS, *_OF_THE_HOST, *_OF_SUBCOMMA
 @cache
 def rows_of(*commands: str) -> tuple[Option, ...]:
     """Return the options of commands, and of names of Slurm, in the order of their help."""
-    return tuple(
-        row
-        for row in OPTIONS
-        if any(command in row.helps or command in row.slurm.split() for command in commands)
-    )
+    places = set[int]().union(*(_places().get(command, ()) for command in commands))
+    return tuple(OPTIONS[place] for place in sorted(places))
+
+
+@cache
+def _places() -> dict[str, list[int]]:
+    """Return where the options of each command are in the table; a group asks for each subcommand."""
+    places = dict[str, list[int]]()
+    for place, row in enumerate(OPTIONS):
+        for command in (*row.helps, *row.slurm.split()):
+            places.setdefault(command, []).append(place)
+    return places
 
 
 def known_of(*commands: str, never: Collection[str] = (), by_slot: bool = False) -> Known:
