@@ -2,8 +2,6 @@
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -126,6 +124,9 @@ def _minors(about: Path) -> dict[str, str]:
 
 def driver_files() -> tuple[str, ...]:
     """Return the libraries of the GPU driver that the host's dynamic linker finds, and nvidia-smi."""
+    import shutil  # 0.3 MiB, and only a container needs these files
+    import subprocess
+
     known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
     rows = (line.split() for line in known.splitlines() if "x86-64" in line and " => " in line)
     files = {row[0]: row[-1] for row in rows if _DRIVER_FILES.fullmatch(row[0])}
