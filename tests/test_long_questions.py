@@ -65,11 +65,6 @@ class Operations:
     def _submit(self, caller, call, now):
         return {}
 
-    orders = ()
-
-    def long_order(self, caller, call):
-        return None
-
     def reader(self, kind):
         return self.calls.get(kind)
 

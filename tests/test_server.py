@@ -111,11 +111,6 @@ class Counter:
         self.engine.store.submit(new_jobs([a_demand(1)]), key="k" * 16, who=(1, 1, "ann"), now=now)
         raise ZeroDivisionError
 
-    orders = ()
-
-    def long_order(self, caller, call):
-        return None
-
     def reader(self, kind):
         return {Big: self._big, Echo: echoed}.get(kind)
 

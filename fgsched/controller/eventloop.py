@@ -68,13 +68,19 @@ class PartedOrder(Protocol):
     def merged(self, answers: Sequence[Any]) -> Any: ...
 
 
+class OrderSplitter(Protocol):
+    """Splits orders about very many jobs."""
+
+    @property
+    def orders(self) -> Container[type[protocol.Call[Any]]]: ...  # the requests that may have to be split
+
+    def long_order(self, caller: Caller, call: protocol.Call[Any]) -> PartedOrder | None: ...
+
+
 class Operations(Protocol):
     """What the loop requires of the dispatcher."""
 
     decoder: codec.Decoder
-
-    @property
-    def orders(self) -> Container[type[protocol.Call[Any]]]: ...  # the requests that `long_order` may split
 
     def has_account(self, uid: int) -> bool: ...
 
@@ -83,8 +89,6 @@ class Operations(Protocol):
     def caller(self, connection: ClientConnection) -> Caller: ...
 
     def writer(self, kind: type[protocol.Call[Any]]) -> Handler | None: ...
-
-    def long_order(self, caller: Caller, call: protocol.Call[Any]) -> PartedOrder | None: ...
 
     def reader(self, kind: type[protocol.Call[Any]]) -> Handler | None: ...
 
@@ -110,11 +114,12 @@ class EventLoop:
         self,
         engine: Engine,
         operations: Operations,
+        splitter: OrderSplitter | None = None,
         witness: Witness = _no_witness,
         recorded: Container[type[protocol.Call[Any]]] = (),
     ) -> None:
         """Serve requests from now on; `witness` learns of each one whose type is in `recorded`."""
-        self._engine, self._operations = engine, operations
+        self._engine, self._operations, self._splitter = engine, operations, splitter
         self._witness, self._recorded = witness, recorded
         self._clients.has_account = operations.has_account
         self._boot = engine.launcher.boot
@@ -283,7 +288,7 @@ class EventLoop:
         caller, kind = self._operations.caller(connection), type(request)
         if writer := self._operations.writer(kind):
             told = self._told(connection, caller, request)
-            if kind in self._operations.orders and (order := self._operations.long_order(caller, request)):
+            if order := self._long_order(caller, request):
                 carry_out = partial(writer, caller)
                 work = self._carrying_out(connection, carry_out, order, caller.name, told)
                 self._clients.set_question(connection, work)
@@ -298,6 +303,13 @@ class EventLoop:
         else:
             raise OurFault(f"{protocol.name_of(kind)} has no handler")
         return 0.0
+
+    def _long_order(self, caller: Caller, request: protocol.Call[Any]) -> PartedOrder | None:
+        """Return the parts of an order that is carried out in several turns; None for another request."""
+        splitter = self._splitter
+        if splitter is None or type(request) not in splitter.orders:
+            return None
+        return splitter.long_order(caller, request)
 
     def _told(self, connection: ClientConnection, caller: Caller, request: protocol.Call[Any]) -> Told | None:
         """Return the function that takes the outcome of a request; None if it is not recorded."""

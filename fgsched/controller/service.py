@@ -323,6 +323,7 @@ class Controller:
         answers = QueryHandlers(engine, launcher.pids, live)
         return Dispatcher(
             [
+                answers,
                 QueueLineHandlers(answers),
                 self._partitions,
                 ReservationHandlers(engine),
@@ -339,12 +340,11 @@ class Controller:
                 self._reports,
                 self._readers,
             ],
-            jobs=jobs,
-            answers=answers,
+            submissions=jobs,
+            engine=engine,
             loop=loop,
             about=about,
             hooks=self._hooks,
-            site_policy=engine.site,
         )
 
     def _site_programs(self, config: Config) -> HookDesk:
@@ -483,7 +483,7 @@ class Controller:
         Raises: StorageError, if the queue cannot be used.
         """
         self._recover()
-        self._loop.begin(self._engine, self._dispatcher, self._audit.witness, ACTIONS)
+        self._loop.begin(self._engine, self._dispatcher, self._jobs, self._audit.witness, ACTIONS)
         self._watch_edges()
         with self._loop.signals(_OBEYED, self._take_signals):
             ready()

@@ -9,16 +9,13 @@ from msgspec.structs import replace
 
 from fgsched import codec, protocol
 from fgsched.controller.caller import Caller, Callers
+from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
-from fgsched.controller.handlers.about import ControllerInfo, log_lines
-from fgsched.controller.handlers.jobs import ORDERS, JobHandlers
-from fgsched.controller.handlers.longorder import LongOrder
-from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.about import ControllerInfo
 from fgsched.controller.handlers.registration import HandlingWay, handlers_of, reads, serves_apart
-from fgsched.controller.handlers.submission import LineHandlers, SubmitFilter
-from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.controller.handlers.submission import LineHandlers, SubmissionHandlers, SubmitFilter
+from fgsched.controller.handlers.wait import WaitHandlers, WaitLookup
 from fgsched.controller.hooking import HookDesk
-from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.domain.policy import Policy
 from fgsched.domain.units import SubmitContext
 from fgsched.server import ClientConnection
@@ -30,25 +27,23 @@ Call = type[protocol.Call[Any]]
 class Dispatcher:
     """Passes each request to its registered handler."""
 
-    orders = ORDERS
-
-    def __init__(  # noqa: PLR0913  all that it needs
+    def __init__(
         self,
         handlers: Iterable[object],
         *,
-        jobs: JobHandlers,
-        answers: QueryHandlers,
+        submissions: SubmissionHandlers,
+        engine: Engine,
         loop: EventLoop,
         about: ControllerInfo,
         hooks: HookDesk,
-        site_policy: SitePolicy,
     ) -> None:
         """Collect the handlers of all requests; `handlers` are further objects with registered methods."""
-        self._answers, self._loop, self._jobs, self._site_policy = answers, loop, jobs, site_policy
+        self._engine, self._loop, self._submissions = engine, loop, submissions
+        self._lookup = WaitLookup(engine)
         self.waiters = WaitHandlers(loop.finish, loop.answer, loop.faults)
-        self._filter = SubmitFilter(hooks, loop, jobs.submit)
-        lines = LineHandlers(jobs.submit_prepared, self._site, self._is_filtered)
-        objects = [self, jobs, answers, lines, *handlers]
+        self._filter = SubmitFilter(hooks, loop, submissions.submit)
+        lines = LineHandlers(submissions.submit_prepared, self._site, self._is_filtered)
+        objects = [self, submissions, lines, *handlers]
         self._writers: dict[Call, Handler] = handlers_of(objects, HandlingWay.WRITES)
         self._readers: dict[Call, Handler] = handlers_of(objects, HandlingWay.READS)
         self._apart: dict[Call, Apart] = handlers_of(objects, HandlingWay.APART)
@@ -62,7 +57,7 @@ class Dispatcher:
         """Return the user at the other end, as stated by the kernel."""
         host_user = self._host_user(connection.uid)
         return self._callers.of(
-            connection.uid, connection.gid, host_user, self.about.config, self._site_policy.policy
+            connection.uid, connection.gid, host_user, self.about.config, self._engine.policy
         )
 
     def knows(self, connection: ClientConnection) -> bool:
@@ -88,10 +83,6 @@ class Dispatcher:
             return None
         return self._writers.get(kind)
 
-    def long_order(self, caller: Caller, call: protocol.Call[Any]) -> LongOrder | None:
-        """Return the parts of an order that is carried out in several turns; None for another order."""
-        return self._jobs.long_order(caller, call)
-
     def reader(self, kind: Call) -> Handler | None:
         """Return the handler of a call that is answered at once; None for another call."""
         return self._readers.get(kind)
@@ -110,30 +101,27 @@ class Dispatcher:
 
     def _site(self, caller: Caller) -> SubmitContext:
         """Return the settings with which the commands of a user read a submission."""
-        about, policy = self.about, self._site_policy.policy
+        about, policy = self.about, self._engine.policy
         if self._told is None or self._told[0] is not about or self._told[1] is not policy:
             self._told = about, policy, about.site(policy)
         return replace(
             self._told[2],
             context_memory=about.context_memory(),
-            mails=self._jobs.rules.mail.way != "off",  # a program that came later is found by reconfigure
-            known=self._jobs.labels.of(caller.uid),
+            mails=self._submissions.rules.mail.way
+            != "off",  # a program that came later is found by reconfigure
+            known=self._submissions.labels.of(caller.uid),
         )
-
-    @reads(protocol.ShowLog)
-    def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:
-        return log_lines(self._answers.log, caller, call)
 
     @serves_apart(protocol.Wait)
     def _wait(self, connection: ClientConnection, caller: Caller, call: protocol.Wait) -> None:
         caller.must_have_account()
         self._loop.refuse_to_wait(connection)
-        look = partial(self._answers.awaited, caller, list(call.ids))
+        look = partial(self._lookup.look, caller, list(call.ids))
         self._loop.begin_work(connection, self.waiters.wait(connection, call, look))
 
     @serves_apart(protocol.Stop)
     def _stop(self, connection: ClientConnection, caller: Caller, call: protocol.Stop) -> None:
         caller.must_operate("stop the controller")
-        answer = protocol.Stopped(pid=os.getpid(), running=self._answers.running)
+        answer = protocol.Stopped(pid=os.getpid(), running=len(self._engine.jobtable.holding))
         self._loop.finish(connection, lambda: connection.succeed(answer))
         self._loop.stopping = "asked by a command"

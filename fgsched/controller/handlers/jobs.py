@@ -188,6 +188,11 @@ def _must_not_be_adopted(job: Job, what: str) -> None:
 class JobHandlers(SubmissionHandlers, RunningJobHandlers):
     """The handlers for jobs and GPUs. Each is called as handler(caller, call, now) within the transaction."""
 
+    @property
+    def orders(self) -> frozenset[type[protocol.Call[Any]]]:
+        """The requests about rows, which can be very many."""
+        return _ORDERS
+
     def __init__(self, engine: Engine, rules: Rules) -> None:
         SubmissionHandlers.__init__(self, engine, rules)
         RunningJobHandlers.__init__(self, engine)
@@ -283,7 +288,7 @@ class JobHandlers(SubmissionHandlers, RunningJobHandlers):
         return said
 
     def long_order(self, caller: Caller, call: protocol.Call[Any]) -> LongOrder | None:
-        """Return the parts of one of `ORDERS` about very many jobs; None for another one."""
+        """Return the parts of one of `orders` about very many jobs; None for another one."""
         if isinstance(call, protocol.Update):
             if not is_long(self._engine, [call.id]):
                 return None
@@ -404,8 +409,7 @@ _MEANT: dict[type[protocol.Call[Any]], Callable[[Job], bool]] = {
     protocol.Release: _waits,
 }
 
-# the requests about rows, which can be very many
-ORDERS: frozenset[type[protocol.Call[Any]]] = frozenset({*_MEANT, protocol.Update})
+_ORDERS: frozenset[type[protocol.Call[Any]]] = frozenset({*_MEANT, protocol.Update})
 
 # -- changes of a job ---------------------------------------------------------------------------
 

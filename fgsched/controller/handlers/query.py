@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller
-from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.about import log_lines
 from fgsched.controller.handlers.fields import (
     FIELDS,
     AttributeFilter,
@@ -26,7 +26,6 @@ from fgsched.controller.handlers.fields import (
 )
 from fgsched.controller.handlers.jobref import References
 from fgsched.controller.handlers.registration import reads
-from fgsched.controller.handlers.wait import WaitLookup
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import NoSuchJob, NotPermitted, Refused
 from fgsched.domain.job import Job, Request
@@ -60,7 +59,6 @@ class QueryHandlers:
     ) -> None:
         self._engine = engine
         self._references = References(engine)
-        self.awaited = WaitLookup(engine).look
         self._pids = pids
         self._live = live or Live()
         self._verdict, self._checked_at = "", 0.0  # of the queue file
@@ -210,13 +208,10 @@ class QueryHandlers:
         caller.must_own(job)
         return protocol.Pids(pids=self._pids(job) if job.state.holds else [])
 
-    @property
-    def log(self) -> DecisionLog:
-        return self._engine.log
-
-    @property
-    def running(self) -> int:
-        return len(self._engine.jobtable.holding)
+    @reads(protocol.ShowLog)
+    def log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:
+        """Return the lines of the log of decisions in memory that the caller may see."""
+        return log_lines(self._engine.log, caller, call)
 
     # -- history --------------------------------------------------------------------------------
 
