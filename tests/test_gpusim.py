@@ -3,7 +3,7 @@
 import pytest
 
 from gpusim import Simulator
-from gpusim.mixes import GRAPH, MIXES, PRODUCT, PRODUCTS, REQUESTS, THINKING, TRAINING, UNEVEN, sharing
+from gpusim.mixes import GRAPH, MIXES, PRODUCT, PRODUCTS, REQUESTS, THINKING, TRAINING, UNEVEN, Mix, sharing
 
 pytestmark = pytest.mark.compiler
 
@@ -96,6 +96,24 @@ def test_shares_hold_on_other_gpus_and_hosts_that_wake_threads_late(simulator, h
     for jobs in (sharing("25 75", PRODUCT), sharing("25 75", "kernel=5000", "kernel=50")):
         small, large = simulator.run(jobs, turns=1, **host)
         assert (small.gpu, large.gpu) == (pytest.approx(25, abs=5), pytest.approx(75, abs=5))
+
+
+@pytest.mark.parametrize("kernel", [171, 5000, 50_000, 500_000])
+def test_requests_beside_dear_changes_are_answered_in_time_as_far_as_the_gpu_allows(simulator, kernel):
+    """A kernel that runs for longer than a slice is interrupted by the GPU alone."""
+    mix = Mix(jobs=sharing("75 25", f"kernel={kernel}", REQUESTS), seconds=20)
+    turns, none = (
+        simulator.outcome(mix, range(5), turns=on, interrupting=600, changing=300).jobs[1] for on in (1, 0)
+    )
+    assert turns.p50 <= none.p50
+    assert turns.p99 <= (8 if kernel <= 5000 else none.p99 + 0.3)
+
+
+def test_the_first_requests_of_a_job_are_answered_in_time(simulator):
+    """The hook does not take the wait for a time slice for the length of the first kernel."""
+    mix = Mix(jobs=sharing("75 25", "kernel=5000", REQUESTS), seconds=1)
+    outcome = simulator.outcome(mix, range(20), turns=1, interrupting=600, changing=300)
+    assert outcome.jobs[1].p99 <= 12
 
 
 LATE = {"late": 200, "very_often": 0.05, "very_late": 4000}

@@ -108,9 +108,11 @@ static inline uint64_t fg_backlog_runs_for(const fg_backlog *b, uint64_t now) {
 }
 
 /* Return when the oldest mark was reached: `length` after the previous one, but neither before it was recorded nor
-   before it was last found not reached. */
+   before it was last found not reached. The first one is as early as that allows, if it was recorded before a launch: what
+   follows corrects a time that is too early, but none that is too late. */
 static inline uint64_t fg_backlog_reached_at(const fg_backlog *b, int64_t length, uint64_t now) {
-    uint64_t end = b->is_timed && length >= 0 ? b->end + (uint64_t)length : now;
+    uint64_t first = b->mark[b->oldest].place == FG_BEFORE ? b->mark[b->oldest].made : now;
+    uint64_t end = b->is_timed && length >= 0 ? b->end + (uint64_t)length : first;
     if (end < b->mark[b->oldest].made) end = b->mark[b->oldest].made;
     if (end < b->unreached) end = b->unreached;
     return end < now ? end : now;

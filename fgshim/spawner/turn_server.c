@@ -285,18 +285,22 @@ static const char *add_page(turn_job *j, gpu *g, uint32_t position, uint32_t pol
     return NULL;
 }
 
+static const char gone[] = "its directory is gone";   /* the job has ended, and the controller is about to say so */
+static const char *why_not(void) { return errno == ENOENT ? gone : strerror(errno); }
+
 /* Listen in the job's directory. The directory may be the user's: nothing in it is followed or changed in its rights. */
 static const char *listen_in(turn_job *j, const char *folder) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     j->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (j->folder < 0) return why_not();
     j->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (j->folder < 0 || j->listener < 0) return strerror(errno);
+    if (j->listener < 0) return why_not();
     unlinkat(j->folder, FG_TURN_SOCKET, 0);
     snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/" FG_TURN_SOCKET, j->folder);
     umask(0);
     int bound = !bind(j->listener, (struct sockaddr *)&address, sizeof address) && !listen(j->listener, 64);
     umask(077);
-    return bound ? NULL : strerror(errno);
+    return bound ? NULL : why_not();
 }
 
 static const char *take_gpus(turn_job *j, unsigned count, char **at) {
@@ -342,7 +346,7 @@ static void add_or_wait(char *at) {
     char *copy = strdup(at);
     const char *why = add_job(at);
     while (place < JOBS && waiting[place]) place++;
-    if (why) dprintf(2, "fgspawn: job %lu takes no turns: %s\n", strtoul(copy, NULL, 10), why);
+    if (why && why != gone) dprintf(2, "fgspawn: job %lu takes no turns: %s\n", strtoul(copy, NULL, 10), why);
     if (why && place < JOBS) waiting[place] = copy;
     else free(copy);
 }

@@ -1,6 +1,7 @@
 """Kill processes at random instructions, and check that others are not blocked and that counts are exact."""
 
 import argparse
+import os
 import random
 import subprocess
 import sys
@@ -31,6 +32,7 @@ class Tally:
     inexact: int = 0
     waits: list[float] = field(default_factory=list)
     launches: list[float] = field(default_factory=list)  # of a neighbour, with turns
+    work: float = 0  # the longest of both without the waits of threads for a processor
 
 
 def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argparse.Namespace) -> None:
@@ -48,7 +50,7 @@ def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argpar
             for at in range(min(A_JOB, asked.kills - usage_count.killed)):
                 kill_one(job, luck, usage_count)
                 look(survivor, at + 1, usage_count)
-                launch(neighbour, usage_count)
+                launch(neighbour, usage_count, [turns.process.pid])
             survivor.end()
             neighbour.end()
             for number in (2 * jobs, 2 * jobs + 1):
@@ -66,11 +68,25 @@ def in_turns(driver: FakeDriver, folder: Path, gpu: Card, turns: arbiter.Arbiter
     return job
 
 
-def launch(neighbour: Live, usage_count: Tally) -> None:
+def waited_for_a_processor(pids: list[int]) -> float:
+    """Return the seconds for which threads of this program and of others were ready and did not run."""
+    threads = [path for pid in [os.getpid(), *pids] for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(path.read_text().split()[1]) for path in threads) / 1e9
+
+
+def timed(process: Live, command: str, usage_count: Tally, helpers: list[int]) -> tuple[list[int], float]:
+    """Return the answer to a command, and the seconds that it took by the clock."""
+    pids = [process.process.pid, *helpers]
+    ready, begun = waited_for_a_processor(pids), time.monotonic()
+    answer = process.say(command)
+    took = time.monotonic() - begun
+    usage_count.work = max(usage_count.work, took - (waited_for_a_processor(pids) - ready))
+    return answer, took
+
+
+def launch(neighbour: Live, usage_count: Tally, helpers: list[int]) -> None:
     """Launch in the other job: a process that was killed in its turn must not hold it."""
-    begun = time.monotonic()
-    neighbour.say("launch 3")
-    usage_count.launches.append(time.monotonic() - begun)
+    usage_count.launches.append(timed(neighbour, "launch 3", usage_count, helpers)[1])
 
 
 def kill_one(job: Job, luck: random.Random, usage_count: Tally) -> None:
@@ -91,9 +107,8 @@ def kill_one(job: Job, luck: random.Random, usage_count: Tally) -> None:
 
 def look(survivor: Live, at: int, usage_count: Tally) -> None:
     """Check that the whole limit can be allocated, and that nothing is counted afterwards."""
-    begun = time.monotonic()
-    [status] = survivor.say(f"alloc {LIMIT}")
-    usage_count.waits.append(time.monotonic() - begun)
+    [status], took = timed(survivor, f"alloc {LIMIT}", usage_count, [])
+    usage_count.waits.append(took)
     usage_count.refused += status != 0
     if status == 0:
         survivor.say(f"free {at}")
@@ -109,6 +124,7 @@ def report(table: bench.Table, usage_count: Tally, seed: int) -> None:
     table.add("counts that were not exact after it", usage_count.inexact, "")
     table.add("longest such allocation", max(usage_count.waits) * 1000, "ms", "of the clock, on this host")
     table.add("longest launch of another job", max(usage_count.launches) * 1000, "ms", "in turns with these")
+    table.add("longest of both without waits for a processor", usage_count.work * 1000, "ms")
     if usage_count.refused or usage_count.inexact:
         table.end()
         sys.exit("a dead process was in the way")

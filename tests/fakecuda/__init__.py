@@ -207,9 +207,9 @@ def build(folder: Path) -> FakeDriver:
     compile_c([HERE / "fakejob.c"], folder / "fakejob-linked", "-DLINKED", str(driver), "-pthread")
     compile_c([HERE / "stepkill.c"], folder / "stepkill")
     compile_c([HERE / "procs.c"], folder / "procs", "-ldl")
-    compile_c([HERE / "launcher.c"], folder / "launcher", "-pthread", "-ldl")
     include = f"-I{HERE.parents[1] / 'fgshim/include'}"
-    compile_c([HERE / "turnsim.c"], folder / "turnsim", "-O2", include)
+    compile_c([HERE / "launcher.c"], folder / "launcher", "-pthread", "-ldl", include)
+    compile_c([HERE / "turnsim.c"], folder / "turnsim", "-O2", include, "-lm")
     _build_askers(folder)
     return FakeDriver(folder, folder / "cards")
 

@@ -5,11 +5,14 @@
    LAUNCHER_UNTIL=N makes the first kernel run until N launches were made, LAUNCHER_GREEN=1 launches in a green context, which
    it destroys before the kernels have ended, LAUNCHER_SETUID=1 calls setuid() in another thread after half of the launches,
    LAUNCHER_ERRNO=1 takes a changed errno for an error (1000 and more), LAUNCHER_CONTEXTS=N launches in N contexts in turn,
-   LAUNCHER_CALLS=1 tells, in place of the time, how many of the rounds of 100 launches made a system call, and the number of
-   the last one. Prints: status, launches that the driver saw, microseconds until all of it was done. */
+   LAUNCHER_CALLS=1 counts, in the second half, the launches that the host did not interrupt and that had the turn from beginning
+   to end. It tells, in place of what follows: status, their number, their system calls, how many of these waited for a lock of
+   the process, and the number of the last other one. Prints: status, launches that the driver saw, microseconds until all of it
+   was done. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/futex.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,6 +26,8 @@
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
+#include "arbiter.h"
+#include "turn_page.h"
 
 typedef struct { unsigned grid[3], block[3], shared; void *on, *attributes; unsigned count; } config;
 typedef struct { void *f; unsigned grid[3], block[3], shared; void *on; void **parameters; } one_of_many;
@@ -72,15 +77,17 @@ static int launch(const char *way, void *f) {
     default: return ((int (*)(void *))call)(f);
     }
 }
-static volatile sig_atomic_t calls, last_call;
+static volatile sig_atomic_t calls, lock_waits, last_call;
 #define COUNTED 0x46474647   /* as the sixth argument, which no system call of the hook's launches reads */
 /* A system call of this thread was stopped: count and make it. */
 static void count_call(int number, siginfo_t *about, void *at) {
     long long *of = ((ucontext_t *)at)->uc_mcontext.gregs;
     int saved = errno;
     (void)number;
+    int is_lock_wait = about->si_syscall == SYS_futex && (of[REG_RSI] & FUTEX_PRIVATE_FLAG);   /* the words of pages are shared */
     calls++;
-    last_call = about->si_syscall;
+    lock_waits += is_lock_wait;
+    if (!is_lock_wait) last_call = about->si_syscall;
     long result = syscall(about->si_syscall, of[REG_RDI], of[REG_RSI], of[REG_RDX], of[REG_R10], of[REG_R8], COUNTED);
     of[REG_RAX] = result < 0 ? -errno : result;
     errno = saved;
@@ -100,6 +107,31 @@ static int count_calls(void) {
     struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
     struct sigaction how = {.sa_sigaction = count_call, .sa_flags = SA_SIGINFO};
     return sigaction(SIGSYS, &how, NULL) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+#define UNINTERRUPTED 50   /* microseconds: the arbiter takes no turn from a job that launches again so soon */
+static struct { fg_turn_page *page; int is_held; long calls, lock_waits; uint64_t since; struct { long launches, calls, lock_waits; } held; } counted;
+static fg_turn_page *turn_page(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    unsigned long at = 0;
+    while (!at && maps && fgets(line, sizeof line, maps)) if (strstr(line, "fgsched turns")) sscanf(line, "%lx", &at);
+    if (maps) fclose(maps);
+    return (fg_turn_page *)at;
+}
+static int has_turn(void) { return counted.page && __atomic_load_n(&counted.page->word, __ATOMIC_ACQUIRE) == FG_TURN_HELD; }
+static void before_launch(void) {
+    counted.is_held = has_turn();
+    counted.calls = calls;
+    counted.lock_waits = lock_waits;
+}
+static void after_launch(void) {   /* the time is that since the end of the launch before */
+    uint64_t now = microseconds();
+    if (counted.is_held && has_turn() && now - counted.since < UNINTERRUPTED) {
+        counted.held.launches++;
+        counted.held.calls += calls - counted.calls;
+        counted.held.lock_waits += lock_waits - counted.lock_waits;
+    }
+    counted.since = now;
 }
 static void *change_user(void *unused) {
     (void)unused;
@@ -142,28 +174,30 @@ int main(int argc, char **argv) {
     void *green = NULL;
     if (getenv("LAUNCHER_GREEN")) status |= enter_green(&green);
     int checks = getenv("LAUNCHER_ERRNO") != NULL, changes_user = getenv("LAUNCHER_SETUID") != NULL;
-    long contexts = getenv("LAUNCHER_CONTEXTS") ? atol(getenv("LAUNCHER_CONTEXTS")) : 0, rounds = 0, before = 0;
+    long contexts = getenv("LAUNCHER_CONTEXTS") ? atol(getenv("LAUNCHER_CONTEXTS")) : 0;
     void *other[64];
     int (*set_context)(void *) = find("cuCtxSetCurrent", "cuCtxSetCurrent", 0), counts = getenv("LAUNCHER_CALLS") != NULL;
+    long counts_from = counts ? count / 2 : count;
     for (long i = 0; i < contexts; i++) status |= ((int (*)(void **, unsigned, int))find("cuCtxCreate_v2", "cuCtxCreate", 0))(&other[i], 0, 0);
     uint64_t began = microseconds();
     const char *until = getenv("LAUNCHER_UNTIL");
     for (long i = 0; i < count && !status; i++) {
         if (streams) stream = several[i % streams];
         if (contexts) status |= set_context(other[i % contexts]);
-        if (counts && i == count / 2) status |= count_calls();
-        if (counts && i % 100 == 0) {
-            rounds += calls > before;
-            before = calls;
+        if (i == counts_from) {
+            counted.page = turn_page();
+            status |= count_calls();
         }
+        if (i >= counts_from) before_launch();
         errno = 0;
         status = launch(argv[1], until && !i ? (void *)((uintptr_t)1 << 62 | strtoull(until, NULL, 10)) : f);
+        if (i >= counts_from) after_launch();
         if (checks && errno) status = 1000 + errno;
         if (changes_user && i == count / 2) status |= change_user_in_a_thread();
         if (sync && !((i + 1) % sync)) status |= wait(stream);
     }
     if (counts) {
-        printf("%d %ld %ld\n", status, rounds, (long)last_call);
+        printf("%d %ld %ld %ld %ld\n", status, counted.held.launches, counted.held.calls, counted.held.lock_waits, (long)last_call);
         fflush(stdout);
         _exit(0);
     }

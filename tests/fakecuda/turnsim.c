@@ -1,7 +1,8 @@
 /* turnsim: exclusive turns on a simulated GPU, in virtual time, with the very code of hook and arbiter.
  *
- *   turnsim SECONDS [none|budget] [ends=ms] [counts] [change=µs] [interrupt=µs] [seed=N] JOB…
- *   none: all jobs launch without turns; budget: there is no arbiter; ends: it ends then; counts: see below
+ *   turnsim SECONDS [none|budget] [ends=ms] [counts] [late] [change=µs] [interrupt=µs] [seed=N] JOB…
+ *   none: all jobs launch without turns; budget: there is no arbiter; ends: it ends then; counts: see below; late: a thread that is
+ *   woken is as late as one that slept, and requests come at random times, often two in a row
  *   JOB: share,policy,processes,kernel µs[,key=value…]; keys: gap (µs between launches), sync (launches after which the
  *   process waits for the GPU), pause (µs, after that), from, to (ms: when the job is there), tail (µs: one kernel in
  *   eight), streams, width (per cent of the GPU that a kernel fills), rate (requests a second, of `sync` launches each)
@@ -44,7 +45,6 @@ static inline job_words read_words(const char *text, int most_processes) {
 }
 
 enum { ROOM = 4096, DEPTH = 1024, JOBS = 8, PROCESSES = 8, ALL = 64, STREAMS = 32, LATENCIES = 8192 };
-#define POKE (15 * FG_US)    /* from a futex or a socket to the process that waits */
 
 typedef struct { uint64_t at; } event;
 typedef struct { uint64_t left, number; event *event; } item;
@@ -70,14 +70,21 @@ struct job {
 };
 static job jobs[JOBS];
 static process *all[ALL];
-static int n_jobs, n_all, turn_of, is_free, has_budgets, counts, is_contended, words[JOBS];
+static int n_jobs, n_all, turn_of, is_free, has_budgets, counts, is_late, is_contended, words[JOBS];
 static uint64_t now, slice_end, change_until, change = 150 * FG_US, interrupt = 300 * FG_US, arbiter_at = NEVER, arbiter_end = NEVER;
 static fg_arbiter arbiter;
 static uint64_t launched, ahead = FG_AHEAD;
 static unsigned noise = 1;
 
 static uint64_t late(void) { return 60 * FG_US + (rand_r(&noise) % 100 == 0 ? 2 * FG_MS : 0); }
-static uint64_t little_late(void) { return late() - 40 * FG_US; }   /* of a thread that asked for a small timer slack */
+static uint64_t little_late(void) { return is_late ? late() : late() - 40 * FG_US; }   /* of a thread that asked for a small timer slack */
+static uint64_t poke(void) { return is_late ? late() : 15 * FG_US; }   /* from a futex or a socket to the process that waits */
+static uint64_t poke_twice(void) { return is_late ? late() : 30 * FG_US; }   /* the word of several threads */
+static double random_part(unsigned *of) { return ((double)rand_r(of) + 1) / (RAND_MAX + 2.); }
+static uint64_t between_requests(const job *j, unsigned *of) {
+    double part = random_part(of);
+    return (uint64_t)((is_late ? -__builtin_log(part) : 0.5 + part) * 1e9 / j->rate);
+}
 static void sooner(uint64_t *at, uint64_t when) { if (when < *at) *at = when; }
 
 /* -- the GPU ------------------------------------------------------------------------------------------------------- */
@@ -139,7 +146,7 @@ static void finished(process *p) {
     job *j = p->of;
     if (j->rate > 0) {
         if (j->requests < LATENCIES) j->latency[j->requests++] = now + 12 * FG_US - p->arrival;
-        p->arrival += (uint64_t)((0.5 + (double)rand_r(&p->seed) / RAND_MAX) * 1e9 / j->rate);
+        p->arrival += between_requests(j, &p->seed);
     }
     p->wake = now + 12 * FG_US + j->asked.gap + (j->pause ? j->pause + late() : 0);
 }
@@ -205,13 +212,13 @@ static int may_launch(process *p) {
     if (!is_alone() && (words[j->place] == FG_TURN_NONE || is_behind)) {
         p->wants = now;
         p->wake = now + 20 * FG_MS;
-        sooner(&arbiter_at, now + POKE);
+        sooner(&arbiter_at, now + poke());
         return 0;
     }
     if (word_of(j) == FG_TURN_PARKED) {
         words[j->place] = FG_TURN_HELD;
         j->resumed = 1;
-        sooner(&arbiter_at, now + POKE);
+        sooner(&arbiter_at, now + poke());
     }
     p->wants = 0;
     p->backlog.guests = is_alone() ? 0 : arbiter.guests;
@@ -252,7 +259,7 @@ static void keep(process *p) {   /* the hook's thread */
     uint64_t end = look(p);
     if (end <= now) {
         p->until = word == FG_TURN_NONE ? 0 : end;
-        if (word == FG_TURN_NONE || (word == FG_TURN_HELD && (is_contended || p->of->is_contended))) sooner(&arbiter_at, now + POKE);
+        if (word == FG_TURN_NONE || (word == FG_TURN_HELD && (is_contended || p->of->is_contended))) sooner(&arbiter_at, now + poke());
         p->keeper = word == FG_TURN_HELD ? now + FG_MS : NEVER;
         return;
     }
@@ -276,7 +283,7 @@ static uint64_t lead(job *j) {   /* which process of the job launches; when to d
     j->is_contended = is_on && waiting;
     if (launcher != before && is_on && launcher != FG_LAUNCHER_NONE)
         for (int k = 0; k < j->asked.processes; k++)
-            if (j->process[k]->wants && (!launcher || launcher == (uint32_t)k + 1)) j->process[k]->wake = now + 2 * POKE;
+            if (j->process[k]->wants && (!launcher || launcher == (uint32_t)k + 1)) j->process[k]->wake = now + poke_twice();
     return wake;
 }
 static void show(job *j) {
@@ -285,8 +292,8 @@ static void show(job *j) {
     if (word == before) return;
     for (int k = 0; k < j->asked.processes; k++) {
         process *p = j->process[k];
-        if (word == FG_TURN_NONE && p->keeper != NEVER) p->keeper = now + POKE;
-        if (word == FG_TURN_HELD && before == FG_TURN_NONE && p->wants) p->wake = now + 2 * POKE;
+        if (word == FG_TURN_NONE && p->keeper != NEVER) p->keeper = now + poke();
+        if (word == FG_TURN_HELD && before == FG_TURN_NONE && p->wants) p->wake = now + poke_twice();
     }
 }
 static void arbitrate(void) {
@@ -344,6 +351,7 @@ static int option(const char *word) {
     if (!strcmp(word, "none")) return is_free = 1;
     if (!strcmp(word, "budget")) return has_budgets = 1;
     if (!strcmp(word, "counts")) return counts = 1;
+    if (!strcmp(word, "late")) return is_late = 1;
     if (!strncmp(word, "ends=", 5)) return arbiter_end = SECOND + (uint64_t)atoi(word + 5) * FG_MS, 1;
     if (!strncmp(word, "seed=", 5)) return noise = (unsigned)atoi(word + 5) + 1, 1;
     if (!strncmp(word, "change=", 7)) return change = (uint64_t)atoi(word + 7) * FG_US, 1;

@@ -27,7 +27,7 @@ typedef struct seat {
     process *launcher;              /* the only process that launches in this turn */
     ns since;                       /* when it became that */
     int behind;                     /* processes that wait for it */
-    ns last_done;                   /* or when work began on an empty queue */
+    ns last_done;                   /* or when an empty queue got work, and when the GPU began with it */
 } seat;
 
 static struct {
@@ -231,7 +231,14 @@ static int may_launch(process *program)
         seat->resumed = 1;
         wake_arbiter(now);
     }
+    if (!seat->unfinished)
+        launch(stream_of(program), (operation){.kind = MARKER});
     return 1;
+}
+
+static void has_begun(process *program)     /* the wait for a time slice is no part of the launch */
+{
+    program->seat->last_done = now;
 }
 
 static void has_launched(process *program)

@@ -57,7 +57,10 @@ static ns about(ns time) { return (ns)((0.95 + 0.1 * random_part()) * (double)ti
 static int may_launch(process *program);        /* else the pacing lets the process proceed later */
 static void has_launched(process *program);
 static void has_finished(process *program);
+static void has_begun(process *program);        /* the GPU reached the marker before its first launch on an empty queue */
 static void proceed(void *subject);
+
+static stream *stream_of(process *program) { return &program->gpu.streams[program->next % (unsigned)program->job->streams]; }
 
 static int is_stopped(const job *job) { return job->stops && now >= job->stops; }
 
@@ -112,7 +115,7 @@ static void proceed(void *subject)
         later(start + lateness(), proceed, program);
         return;
     }
-    stream *queue = &program->gpu.streams[program->next % (unsigned)job->streams];
+    stream *queue = stream_of(program);
     if (length(queue) + 3 > DEPTH) {
         program->is_blocked = 1;
         return;
@@ -151,6 +154,8 @@ static void operation_done(context *context, operation finished)
     process *program = (process *)((char *)context - offsetof(process, gpu));
     if (finished.kind == MARKER && finished.owner == program && --program->markers == 0)
         later(now + host.wake, waited, program);
+    if (finished.kind == MARKER && finished.owner == NULL)
+        has_begun(program);
     if (finished.kind == KERNEL)
         has_finished(program);
     if (program->is_blocked) {
