@@ -11,7 +11,7 @@ from fgsched.cli.statuspage import Answers, state_of
 from fgsched.cli.top.layout import plain, screen
 from fgsched.cli.top.snapshot import Frame, LookHistory, gpu_classes
 from fgsched.cli.top.view import TopUser, View
-from fgsched.domain.job import WHOLE, GpuState
+from fgsched.domain.job import WHOLE, GpuState, Reading
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import ExpectedStart
 from fgsched.reports.export import as_json
@@ -67,6 +67,28 @@ def test_a_gpu_that_takes_no_jobs_shows_its_jobs_and_its_state_in_every_view(sta
     assert now.classes()["down"] == pytest.approx(float(down[1]))
     (gpus_down,) = [one for one in report["figures"]["items"] if one["key"] == "down"]
     assert gpus_down["number"]["value"] == pytest.approx(frame.classes()["down"], abs=0.02)
+
+
+@pytest.mark.parametrize("silence", ["error", "never"])
+def test_what_jobs_do_on_a_gpu_that_does_not_answer_is_unknown_and_not_an_accusation(silence):
+    failed = Reading(gpu=0, used=0, error="the driver does not answer")
+    gpus = [replace(one, seen=failed if silence == "error" else None) for one in CARDS]
+    status = state_of(Answers(gpus=gpus, jobs=JOBS), {}, NOW, "hopper")
+    kinds = {part.kind for gpu in status.gpus for part in gpu.shares}
+    assert kinds == {"unknown"}
+    classes = status.classes()
+    assert classes["unknown"] == pytest.approx(status.charged, abs=0.001)
+    assert (classes["active"], classes["held-idle"], classes["reserved-empty"]) == (0, 0, 0)
+    assert sum(classes.values()) == pytest.approx(len(CARDS))
+    page = wall_page(status)
+    assert '<i class="unknown"' in page
+    assert '<i class="reserved-empty"' not in page
+    assert 'class="unknown",gpu="0"' in as_metrics(status, None)
+    (gpu, *_) = [one for one in status.gpus if one.shares]
+    sampled = state_of(
+        Answers(gpus=gpus, jobs=JOBS), {(gpu.shares[0].job, gpu.uuid): "active"}, NOW, "hopper"
+    )
+    assert sampled.gpus[gpu.gpu].shares[0].kind == "active"  # the accounts have a sample of the last minutes
 
 
 def pending(id, reason, priority):

@@ -23,10 +23,27 @@ from fgsched.reports import status as present
 from fgsched.reports.facts import ReportReader
 from fgsched.reports.model import Report, TimeClass
 from fgsched.reports.registry import FORMATS, Style, written
-from fgsched.reports.status import AccountTotals, GpuNow, GpuPart, Status, WaitingJob, kinds_of, sums
+from fgsched.reports.status import (
+    AccountTotals,
+    GpuNow,
+    GpuPart,
+    PresentClass,
+    Status,
+    WaitingJob,
+    kinds_of,
+    sums,
+)
 from fgsched.views import choices
 from fgsched.views.display import host_name
-from fgsched.views.gpu import job_counts, job_memory, outside_memory, parts_of, sm_share, why_down
+from fgsched.views.gpu import (
+    is_measured,
+    job_counts,
+    job_memory,
+    outside_memory,
+    parts_of,
+    sm_share,
+    why_down,
+)
 
 METRICS = "metrics"  # the format that no other report has
 METRICS_FILE = "fgsched.prom"  # the suffix that node_exporter reads
@@ -230,8 +247,10 @@ def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
     )
 
 
-def _guess(info: GpuInfo) -> TimeClass:
+def _guess(info: GpuInfo) -> PresentClass:
     """Return what the jobs of a GPU do, from the last look at the GPU, if they have no samples yet."""
-    if info.seen is None or not job_memory(info):
+    if info.seen is None or not is_measured(info):
+        return "unknown"
+    if not job_memory(info):
         return "reserved-empty"
     return "active" if (info.seen.utilisation or 0) > _ACTIVE else "held-idle"

@@ -5,7 +5,7 @@ Times are in seconds, sizes in bytes, shares from 0 to 1 of one GPU.
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -56,6 +56,8 @@ from fgsched.views.gpu import (
 )
 
 Record = TypeVar("Record", bound=Struct)
+PresentClass = TimeClass | Literal["unknown"]  # unknown: of jobs on a GPU that does not answer
+PRESENT_CLASSES: tuple[PresentClass, ...] = (*CLASSES, "unknown")
 _RECENT = 300  # seconds: the maximum age of the minute that gives the present class of a job
 _EVER = Period(since=0.0, until=1e11, noun="period", closed=True)
 ATTRIBUTES = (  # of jobs that `status` needs
@@ -80,7 +82,7 @@ class GpuPart(Struct, frozen=True, kw_only=True):
     user: str
     name: str
     share: float  # charged, from 0 to 1 of the GPU
-    kind: TimeClass  # in the last minute
+    kind: PresentClass  # in the last minute
     left: float | None = None  # seconds until its time limit; None: it has none
 
 
@@ -94,7 +96,7 @@ class GpuNow(Struct, frozen=True, kw_only=True):
     shares: tuple[GpuPart, ...] = ()
     down: str = ""  # why it takes no jobs; "": it takes jobs
     hidden: float = 0.0  # charged to jobs that the site hides from the reader, from 0 to 1 of the GPU
-    hidden_kind: TimeClass = "active"  # what these jobs do
+    hidden_kind: PresentClass = "active"  # what these jobs do
     used: int | None = None  # by jobs
     external: int | None = None  # by processes outside of jobs
     sm: int | None = None  # per cent
@@ -112,9 +114,9 @@ class GpuNow(Struct, frozen=True, kw_only=True):
         """The charged part of the GPU, from 0 to 1."""
         return min(1.0, sum(share.share for share in self.shares) + self.hidden)
 
-    def classes(self) -> dict[TimeClass, float]:
-        """Return the parts of the GPU by time class; they add up to 1."""
-        parts = dict.fromkeys(CLASSES, 0.0)
+    def classes(self) -> dict[PresentClass, float]:
+        """Return the parts of the GPU by class; they add up to 1. `unknown` is absent if it is 0."""
+        parts = dict.fromkeys(PRESENT_CLASSES, 0.0)
         for gpu_part in self.scaled:
             parts[gpu_part.kind] += gpu_part.share
         if self.hidden:
@@ -125,7 +127,11 @@ class GpuNow(Struct, frozen=True, kw_only=True):
         else:
             parts["external"] = min(remaining, (self.external or 0) / self.total if self.total else 0.0)
             parts["free"] = remaining - parts["external"]
-        return parts
+        return _without_empty_unknown(parts)
+
+
+def _without_empty_unknown(parts: dict[PresentClass, float]) -> dict[PresentClass, float]:
+    return {name: part for name, part in parts.items() if part or name != "unknown"}
 
 
 class WaitingJob(Struct, frozen=True, kw_only=True):
@@ -155,10 +161,12 @@ class Status(Struct, frozen=True, kw_only=True):
         """The number of charged GPUs, to ten-thousandths of a GPU."""
         return sum(round(gpu.charged * WHOLE) for gpu in self.gpus) / WHOLE
 
-    def classes(self) -> dict[TimeClass, float]:
-        """Return the number of GPUs by time class."""
+    def classes(self) -> dict[PresentClass, float]:
+        """Return the number of GPUs by class. `unknown` is absent if it is 0."""
         classes = [gpu.classes() for gpu in self.gpus]
-        return {name: sum(parts[name] for parts in classes) for name in CLASSES}
+        return _without_empty_unknown(
+            {name: sum(parts.get(name, 0.0) for parts in classes) for name in PRESENT_CLASSES}
+        )
 
 
 class GpuSum(Struct, frozen=True, kw_only=True):
@@ -467,7 +475,7 @@ _NAME = 12  # characters of a user's name among the next jobs
 class Block(NamedTuple):
     """One part of a GPU's bar, with its label."""
 
-    kind: TimeClass
+    kind: PresentClass
     part: float  # of the GPU
     user: str = ""
     note: str = ""

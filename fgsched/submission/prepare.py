@@ -631,7 +631,7 @@ def _check_times(settings: Settings, fields: Mapping[str, Any]) -> None:
     if fields.get("begin", 0) + settings.value(table.TIME, 0) > fields["deadline"]:
         what = " and ".join(f"--{name}" for name in ("begin", "time") if name in settings)
         raise BadUsage(
-            f"{settings['deadline'].label}={settings['deadline'].text}: {what} leave no time for it"
+            f"{settings['deadline'].label}={settings['deadline'].text}: {what} leave no time for the job"
         )
 
 
