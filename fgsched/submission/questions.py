@@ -104,7 +104,7 @@ class Asking:
     def check_output(self, setting: AnySetting, values: Values, chdir: str, *, make: bool) -> str:
         """Ask about an output file; return a warning if the process has one."""
         parent = os.path.dirname(setting.text)
-        if needs_the_job(parent):
+        if setting.text == os.devnull or needs_the_job(parent):
             return ""
         path = os.path.join(chdir, expand(setting.text, values))
         checks = [f"d{os.path.dirname(path)}", f"w{path}"]

@@ -188,15 +188,11 @@ def _must_not_be_adopted(job: Job, what: str) -> None:
 class JobHandlers(SubmissionHandlers, RunningJobHandlers):
     """The handlers for jobs and GPUs. Each is called as handler(caller, call, now) within the transaction."""
 
-    @property
-    def orders(self) -> frozenset[type[protocol.Call[Any]]]:
-        """The requests about rows, which can be very many."""
-        return _ORDERS
-
     def __init__(self, engine: Engine, rules: Rules) -> None:
         SubmissionHandlers.__init__(self, engine, rules)
         RunningJobHandlers.__init__(self, engine)
         self._references = References(engine)
+        self.orders = _ORDERS  # the requests about rows, which can be very many
 
     def _asker_of(self, caller: Caller, job: Job) -> Submitter:
         """Return the submitter whose rights apply to a change: the owner, or the operator who makes it."""
