@@ -1,4 +1,4 @@
-"""Builds the native parts: the hook, the spawner and the prover (free of libpython) and the region module."""
+"""Builds the native parts: hook, spawner, prover (free of libpython), and the modules region and grouping."""
 
 import os
 import shutil
@@ -34,6 +34,7 @@ STATIC = _static_where_possible()
 PROGRAM = ["-pie", "-Wl,--version-script=fgshim/spawner/exports.map"]
 
 
+GROUPING = "fgsched.reports.grouping"  # for the reports alone: all other native parts are in fgshim
 OLD_LIBC = {"fgshim.hook": ["-include", "fgshim/hook/old_libc.h"]}
 INCLUDES = ["fgshim/include", "fgshim/hook", "fgshim/spawner"]
 NATIVE = {
@@ -107,8 +108,8 @@ OLDEST = "cp311", "0x030B0000"
 
 
 def limits(name: str) -> dict[str, Any]:
-    """Return what the region module, the only one that Python imports, needs for the limited API."""
-    if not LIMITED or name in (one.removeprefix("fgshim.") for one in NATIVE):
+    """Return what a module that Python imports needs for the limited API."""
+    if not LIMITED or name in NATIVE:
         return {}
     return {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", OLDEST[1])]}
 
@@ -146,17 +147,18 @@ def main() -> None:
     calls.write(HERE / "fgshim/hook")
     write_completions()
     build_front()
-    names = os.environ.get("FG_BUILD_ONLY", "hook spawner prover region grouping").split()
+    names = os.environ.get("FG_BUILD_ONLY", f"hook spawner prover region {GROUPING}").split()
     headers = sorted(str(path.relative_to(HERE)) for path in HERE.glob("fgshim/*/*.h"))
+    modules = [name if "." in name else f"fgshim.{name}" for name in names]
     extensions = [
         Extension(
-            f"fgshim.{name}",
-            [f"fgshim/{name}.pyx", *own_c(name)],
+            name,
+            [f"{name.replace('.', '/')}.pyx", *own_c(name.removeprefix("fgshim."))],
             include_dirs=INCLUDES,
             depends=headers,
             **limits(name),
         )
-        for name in names
+        for name in modules
     ]
     setup(
         packages=find_packages(include=["fgsched", "fgsched.*", "fgshim", "fgshim.*"]),

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from fgshim.grouping import Grouping, Numbers, group, ordered
+from fgsched.reports.grouping import Grouping, Numbers, group, ordered
 
 ROWS = [
     ("ann", 1, 2.5, None, -3.0),

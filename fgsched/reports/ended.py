@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from fgshim.grouping import Group, Grouping, Numbers
+from fgsched.reports.grouping import Group, Grouping, Numbers
 
 MOST_NAMES = 200_000  # groups by name that are kept in memory: about 80 MiB
 _MOST = 2_000  # groups by name that reports look at

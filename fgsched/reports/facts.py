@@ -29,8 +29,8 @@ from fgsched.reports.ended import (
     named,
     waits,
 )
+from fgsched.reports.grouping import Grouping, Numbers, group, ordered
 from fgsched.store import schema
-from fgshim.grouping import Grouping, Numbers, group, ordered
 
 _ADJOINING = 1.0  # seconds between two times of a process that are one
 _ENDLESS = 120.0  # seconds at an end of a period without samples that are a gap

@@ -8,6 +8,7 @@ from fgsched.domain.job import WHOLE
 from fgsched.domain.times import HOUR
 from fgsched.reports import frame, numbers
 from fgsched.reports.facts import DemandTotals, Facts, Slowdowns, WaitGroup
+from fgsched.reports.grouping import Numbers, ordered
 from fgsched.reports.model import (
     Bar,
     Cell,
@@ -28,7 +29,6 @@ from fgsched.reports.model import (
 from fgsched.reports.registry import Replayed, Wish
 from fgsched.reports.utilization import hours_of_the_week
 from fgsched.reports.wording import event, job_cells, long_date, quantile, sentence
-from fgshim.grouping import Numbers, ordered
 
 SIZES = ("≤ 0.25 GPU", "≤ 0.5 GPU", "< 1 GPU", "1 GPU", "> 1 GPU")
 NO_GPU = "no GPU"

@@ -66,7 +66,7 @@ JOIN card ON card.id = found.card GROUP BY owner, found.card ORDER BY owner, car
 SELECT owner, state, jobs FROM ended ORDER BY owner, state;
 
 -- name: endings
--- How each job ended, and how long it waited; `size` is its owner, GPUs and share. fgshim.grouping groups the rows:
+-- How each job ended, and how long it waited; `size` is its owner, GPUs and share. fgsched.reports.grouping groups the rows:
 -- SQLite would sort them. Each column costs 5 % of a report on a year.
 SELECT model, (owner << 34) | (gpus << 14) | share AS size, state, oom, charged, started_at - eligible_at AS wait
 FROM job WHERE ended_at >= :since AND ended_at < :until

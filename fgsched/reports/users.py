@@ -10,6 +10,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import is_instance
 from fgsched.reports import frame, numbers
 from fgsched.reports.facts import Facts, TopJob
+from fgsched.reports.grouping import Numbers, ordered
 from fgsched.reports.incidents import failures_section
 from fgsched.reports.model import (
     CHARGED,
@@ -31,7 +32,6 @@ from fgsched.reports.queueing import waits_section
 from fgsched.reports.registry import Wish
 from fgsched.reports.waste import findings, merged, wastes
 from fgsched.reports.wording import dash, job_cells, model_name, quantile
-from fgshim.grouping import Numbers, ordered
 
 BY = {  # what --by chooses: the heading of the column
     "user": "User",
