@@ -539,11 +539,6 @@ class LedgerReader:
         for row in self._ask("owner_uses", span=span, since=since, until=until):
             yield _record(OwnerUse, row)
 
-    def owner_sums(self, span: int, since: float, until: float) -> Iterator[OwnerUse]:
-        """Sum the spans of a period (epoch seconds): the use of each GPU by the jobs of each owner."""
-        for row in self._ask("owner_sums", span=span, since=since, until=until):
-            yield _record(OwnerUse, row)
-
     def foreign_uses(self, span: int, since: float, until: float) -> Iterator[ForeignUse]:
         """Yield the times of each foreign process in each span that begins in a period (epoch seconds)."""
         for row in self._ask("foreign_runs", span=span, since=since, until=until):

@@ -205,15 +205,6 @@ SELECT owner_use.*, card.uuid, owner.uid, owner.user, owner.account, owner.parti
 FROM owner_use JOIN card ON card.id = owner_use.card JOIN owner ON owner.id = owner_use.owner
 WHERE span = :span AND at >= :since AND at < :until ORDER BY at, card.gpu, owner.id, owner_use.job;
 
--- name: owner_sums
--- The use of each owner of each GPU in a period.
-SELECT max(at) AS at, card.uuid, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag, 0 AS job,
-  sum(charged) AS charged, sum(active) AS active, sum(held) AS held, sum(empty) AS empty, sum(used) AS used,
-  sum(memory) AS memory, max(peak) AS peak, sum(energy) AS energy
-FROM owner_use JOIN card ON card.id = owner_use.card JOIN owner ON owner.id = owner_use.owner
-WHERE span = :span AND at >= :since AND at < :until
-GROUP BY owner_use.card, owner_use.owner ORDER BY owner.id, card.gpu;
-
 -- name: foreign_runs
 SELECT foreign_run.*, card.uuid FROM foreign_run JOIN card ON card.id = foreign_run.card
 WHERE span = :span AND at >= :since AND at < :until ORDER BY at, card.gpu, user, command, pid, foreign_run.since;

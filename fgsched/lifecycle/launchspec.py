@@ -105,9 +105,6 @@ def job_dir(run: str, job: int, attempt: int) -> str:
 # -- CPUs near the job's GPUs -------------------------------------------------
 
 
-CPU_BINDINGS = ("near", "none")  # of the setting
-
-
 class CpuBinding(Struct, frozen=True, kw_only=True, gc=False):
     """How this host binds jobs to CPUs."""
 
