@@ -9,6 +9,7 @@ import driverpackages
 import fakecuda
 import fgshim
 import frameworks
+from compiled import compiled
 from fakecuda import Card, full
 from fakecuda.job import Job, make_job
 
@@ -16,11 +17,12 @@ GIB = 1 << 30
 
 
 @pytest.fixture(scope="session")
-def built_driver(tmp_path_factory):
+def built_driver():
     """The compiled libraries. Skips where there is no compiler."""
     if fakecuda.compiler() is None:
         pytest.skip("no C compiler here to build the fake driver with")
-    return fakecuda.build(tmp_path_factory.mktemp("fakecuda"))
+    folder = compiled("driver", fakecuda.sources(), (), fakecuda.build)
+    return fakecuda.FakeDriver(folder, folder / "cards")
 
 
 @pytest.fixture
@@ -97,15 +99,16 @@ def framework():
 
 
 @pytest.fixture(scope="session")
-def framework_driver(cuda_runtime, tmp_path_factory):
+def framework_driver(cuda_runtime):
     """framework_driver(folder) -> the fake driver for frameworks, over a card state in that folder."""
-    built = []
 
     def at(folder: Path) -> fakecuda.FakeDriver:
         if fakecuda.compiler() is None:
             pytest.skip("no C compiler here to build the fake driver with")
-        if not built:
-            built.append(full.build(tmp_path_factory.mktemp("full"), cuda_runtime(12), cuda_runtime(13)))
-        return built[0].at(folder / "cards")
+        runtimes = cuda_runtime(12), cuda_runtime(13)
+        libraries = compiled(
+            "framework-driver", fakecuda.sources(), runtimes, lambda place: full.build(place, *runtimes)
+        )
+        return fakecuda.FakeDriver(libraries, folder / "cards")
 
     return at

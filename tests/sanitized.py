@@ -7,11 +7,13 @@ functions alone, and the program is one that is linked against the driver.
 import shutil
 import subprocess
 import sysconfig
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import fgshim
+from compiled import compiled
 from fgshim import calls
 
 SANITIZERS = {"address": "libasan.so", "thread": "libtsan.so", "undefined": "libubsan.so"}
@@ -33,11 +35,18 @@ def runtime(name: str) -> str:
     return found
 
 
-def build(name: str, folder: Path) -> Path:
+def build(name: str) -> Path:
     """The hook's library under this sanitizer."""
     source = SOURCES / "hook.c"
     if not source.exists():
         pytest.skip("the hook's C is not here: run setup.py build_ext --inplace")
+    folders = SOURCES / "hook", SOURCES / "include"
+    sources = [source, Path(__file__), *(path for folder in folders for path in folder.glob("*.[ch]"))]
+    return compiled(f"hook-{name}", sources, (), partial(_compile, name)) / "libfgshim.so"
+
+
+def _compile(name: str, folder: Path) -> None:
+    source = SOURCES / "hook.c"
     visible = " ".join(f"{call.export};" for call in calls.CALLS if call.library != calls.LINKER)
     (folder / "map").write_text(f"{{ global: {visible} local: *; }};\n")
     folders = (sysconfig.get_path("include"), SOURCES, SOURCES.parent, SOURCES / "hook", SOURCES / "include")
@@ -46,7 +55,6 @@ def build(name: str, folder: Path) -> Path:
     words = ["gcc", *FLAGS, *STRICT, *LINK, f"-fsanitize={name}", f"-Wl,--version-script={folder / 'map'}"]
     own = [path for path in (SOURCES / "hook").glob("*.c") if path.name != "linker_stubs.c"]
     subprocess.run([*words, *includes, source, *own, "-o", target], check=True)
-    return target
 
 
 def without_random_addresses() -> list[str]:

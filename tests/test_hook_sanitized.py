@@ -25,10 +25,10 @@ HISTORIES = {
 
 
 @pytest.fixture(scope="session", params=sanitized.SANITIZERS)
-def build(request, tmp_path_factory):
+def build(request):
     """(runtime, the hook's library) under each sanitizer."""
     runtime = sanitized.runtime(request.param)
-    return runtime, sanitized.build(request.param, tmp_path_factory.mktemp(request.param))
+    return runtime, sanitized.build(request.param)
 
 
 @pytest.fixture

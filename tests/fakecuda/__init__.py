@@ -197,6 +197,12 @@ def build_front(folder: Path) -> Path:
     return folder
 
 
+def sources() -> list[Path]:
+    """All that the driver, NVML, the programs and the driver for frameworks are made of."""
+    files = [*HERE.rglob("*.[ch]"), *HERE.rglob("*.py"), *(HERE.parents[1] / "fgshim/include").glob("*.h")]
+    return [path for path in files if path.is_file()]
+
+
 def build(folder: Path) -> FakeDriver:
     """Compile driver, NVML and programs into `folder`; the card state is `folder / "cards"`."""
     for name in LIBRARIES:
