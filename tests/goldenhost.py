@@ -81,7 +81,7 @@ class GoldenHost(Home):
         new.write_text(f"@{BEGIN + seconds}")
         new.rename(self._now)
         if seconds:  # a controller that sleeps does not see its clock
-            self.run("fgctl", "reconfigure")
+            self.client.call(protocol.Reconfigure())
 
     @property
     def environ(self) -> dict[str, str]:
