@@ -5,6 +5,7 @@ import re
 import site
 import subprocess
 import sys
+from typing import NamedTuple
 
 import pytest
 
@@ -79,34 +80,73 @@ def test_a_section_holds_on_the_fake_driver(place, section, least):
 @pytest.fixture
 def whole_place(framework_driver, tmp_path, monkeypatch):
     """A fake GPU of 16 GiB with a driver that loads code; each kernel takes 0.2 ms."""
-    (tmp_path / "fake").mkdir()
-    fake = framework_driver(tmp_path / "fake")
-    (gpu,) = fake.gpus(Card(memory=16 * GIB, context=64 << 20, processors=132, threads=2048))
-    for name, value in fake.env.items():
+    env, uuid = _whole_gpu(framework_driver, tmp_path / "fake")
+    for name, value in env.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("FAKE_CUDA_KERNEL_NS", "200000")
     monkeypatch.setattr(mixes, "_LATE", PATIENCE)
     for module in (quarters, numbers):
         monkeypatch.setattr(module, "_READY", PATIENCE)
-    return Place(sys.executable, gpu.uuid, 16 * GIB, each=0.5)
+    return Place(sys.executable, uuid, 16 * GIB, each=0.5)
 
 
-def test_what_no_allocation_call_takes_is_measured_and_held_in_a_job(whole_place):
-    rows = [*rows_of(taken.driver, whole_place), *rows_of(taken.limits, whole_place)]
-    assert not any("broke off" in row.seen or row.holds is None for row in rows)
-    found = {row.what: row for row in rows}
-    assert (
-        found["cuMemGetMemPool(nowhere, MANAGED)"].seen == "measured 1024 MiB: free memory fell by 1024 MiB"
-    )
-    held = [row for row in rows if row.what.startswith("in a job: cuMemGet")]
-    assert {row.seen for row in held} == {"4096 MiB: out of memory"}
-    assert all(row.decides for row in rows)
+def _whole_gpu(framework_driver, folder):
+    """Return the environment and the UUID of such a GPU."""
+    folder.mkdir()
+    fake = framework_driver(folder)
+    (gpu,) = fake.gpus(Card(memory=16 * GIB, context=64 << 20, processors=132, threads=2048))
+    return fake.env | {"FAKE_CUDA_KERNEL_NS": "200000"}, gpu.uuid
 
 
-def test_prices_of_calls_are_measured_without_and_with_the_hook(whole_place):
-    rows = {row.what: row for row in rows_of(lambda here: taken.prices(here, count=50), whole_place)}
+NEW = ("20", "21", "22", "23", "24", "25", "26", "27")
+
+
+class Printed(NamedTuple):
+    """A row of a page."""
+
+    what: str
+    verdict: str
+    seen: str
+
+
+@pytest.fixture(scope="module")
+def first_half(framework_driver, tmp_path_factory):
+    """{number of a section: its rows} of the page of the first half, with short mixes, on the fake driver."""
+    folder = tmp_path_factory.mktemp("first-half")
+    env, _ = _whole_gpu(framework_driver, folder / "fake")
+    page = folder / "page"
+    done = checked("--each=0.1", "--minutes=30", "--seconds=300", f"--page={page}", *NEW, **env)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    sections = {}
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if line.startswith("## "):
+            rows = sections.setdefault(line.split(" ")[1].rstrip("."), [])
+        elif line.startswith("| ") and cells[2] not in ("", "check"):
+            rows.append(Printed(cells[2], cells[1], cells[3]))
+    return sections
+
+
+def test_the_first_half_runs_from_its_first_section_to_its_last(first_half):
+    """The fake driver has no contention, so the shares are not compared here."""
+    rows = [row for section in first_half.values() for row in section]
+    assert [row for row in rows if "broke off" in row.seen or "not ended" in row.seen] == []
+    assert [row for row in rows if row.verdict != "not checked" and "[decides" not in row.seen] == []
+    assert tuple(first_half) == NEW
+    assert len(rows) > 60
+
+
+def test_what_no_allocation_call_takes_is_measured_and_held_in_a_job(first_half):
+    assert "not checked" not in {row.verdict for row in first_half["20"]}
+    seen = {row.what: row.seen.partition(" [decides")[0] for row in first_half["20"]}
+    assert seen["cuMemGetMemPool(nowhere, MANAGED)"] == "measured 1024 MiB: free memory fell by 1024 MiB"
+    held = [text for what, text in seen.items() if what.startswith("in a job: cuMemGet")]
+    assert set(held) == {"4096 MiB: out of memory"}
+
+
+def test_prices_of_calls_are_measured_without_and_with_the_hook(first_half):
+    rows = {row.what: row.seen for row in first_half["21"]}
     assert {"cuEventRecord", "cuMemGetInfo", "a launch, 1 stream", "a launch, 32 streams"} <= set(rows)
-    assert all("with it, paced" in row.seen and row.decides for row in rows.values())
+    assert all("with it, paced" in seen for seen in rows.values())
 
 
 SHORT = (
@@ -356,24 +396,6 @@ def test_all_of_it_runs_with_a_card(place):
     done = checked("2", "9")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("all checks passed\n")
-
-
-NEW = ("20", "21", "22", "23", "24", "25", "26", "27")
-
-
-def test_the_first_half_runs_from_its_first_section_to_its_last(whole_place, tmp_path):
-    """With short mixes. The fake driver has no contention, so the shares are not compared here."""
-    done = checked("--each=0.1", "--minutes=30", "--seconds=300", f"--page={tmp_path / 'page'}", *NEW)
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    lines = [line.split("|") for line in (tmp_path / "page").read_text().splitlines() if line[0:2] == "| "]
-    rows = [(cells[1].strip(), cells[3].strip()) for cells in lines if cells[2].strip() not in ("", "check")]
-    assert not [seen for _, seen in rows if "broke off" in seen or "not ended" in seen], done.stdout
-    assert [seen for verdict, seen in rows if verdict != "not checked" and "[decides" not in seen] == []
-    titles = [
-        line.split(" ")[1] for line in (tmp_path / "page").read_text().splitlines() if line[:3] == "## "
-    ]
-    assert titles == [f"{number}." for number in NEW]
-    assert len(rows) > 60
 
 
 FRAMEWORK = """#!/bin/sh
