@@ -168,7 +168,7 @@ def test_a_mail_knows_whether_its_job_is_written_for_slurm_and_its_tasks():
     world.submit([a_demand(5000)], mail_type="BEGIN", slurm_env=True, tasks=3)
     world.submit([a_demand(5000)], mail_type="BEGIN")
     world.settle()
-    assert [(one.slurm, one.ntasks) for one in post.letters.values()] == [(True, 3), (False, 1)]
+    assert [(one.slurm_env, one.ntasks) for one in post.letters.values()] == [(True, 3), (False, 1)]
 
 
 def test_a_mail_that_was_committed_and_not_posted_is_posted_by_the_next_controller():
@@ -384,7 +384,7 @@ def test_the_mail_about_the_end_has_the_header_line_for_the_next_run_as_fgeff_gi
         "",
         "      #FG --gpus=0.25 --gpu-mem=7G --time=8h",
     ]
-    of_slurm = text_of(replace(BIG, slurm=True), LITTLE).splitlines()
+    of_slurm = text_of(replace(BIG, slurm_env=True), LITTLE).splitlines()
     assert of_slurm[at : at + 5] == lines[at : at + 5]
     assert of_slurm[at + 5] == "      #SBATCH --gres=gpu:0.25 --gpu-mem=7G --time=8:00:00"
     html = notice_mail(jobtext.notice(BIG, LITTLE, (), "hopper")).html
@@ -423,13 +423,13 @@ def test_the_mail_says_how_to_run_the_job_again_and_where_its_errors_are():
 
 def test_a_job_that_ran_out_of_gpu_memory_is_told_what_was_refused():
     oom = OomReport(gpu=0, asked=2 * GIB, held=19 * GIB, limit=20 * GIB)
-    text = text_of(replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", oom=oom))
+    text = text_of(replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", post_mortem=oom))
     said = "GPU out of memory on GPU 0: the job held 19.0 GiB of its limit of 20.0 GiB, and 2.0 GiB were"
     words = " ".join(text.split())
     assert f"What happened {said} refused. No other job was on the GPU. For the next run" in words
     assert "would have fitted in 23 GiB. #FG --gpu-mem=23G Where" in words
     beside = replace(oom, jobs=((8, GIB), (9, 2 * GIB)), strangers=3 * GIB)
-    found = " ".join(text_of(replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", oom=beside)).split())
+    found = " ".join(text_of(replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", post_mortem=beside)).split())
     assert (
         "Beside it, job 8 held 1.0 GiB, job 9 held 2.0 GiB, processes outside of jobs held 3.0 GiB." in found
     )

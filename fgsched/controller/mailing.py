@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -20,12 +19,12 @@ from msgspec.structs import replace
 
 from fgsched.controller.jobtable import eligible
 from fgsched.controller.turn import EngineContext, QueueMail
-from fgsched.domain.job import Ended, Job, JobUsage
+from fgsched.domain.job import Job, JobUsage, getter_of
 from fgsched.domain.states import JobState
 from fgsched.domain.times import HOUR
 from fgsched.lifecycle import mail
 from fgsched.lifecycle.filenames import output_path
-from fgsched.mail.letters import JobMail, Letter, MailSettings, Message, to_bytes
+from fgsched.mail.letters import JobMail, Letter, MailedJob, MailSettings, Message, to_bytes
 from fgsched.mail.spool import Spool
 from fgsched.store.rows import ArraySum
 from fgsched.store.store import Unreadable
@@ -92,6 +91,7 @@ class MailerProcess(Helper):
 
 
 log = logging.getLogger("fgsched.controller")
+_STORED = {name: getter_of(name) for name in MailedJob.__struct_fields__}
 _OF_ENDS = (mail.END, mail.FAIL, mail.TIME_LIMIT)
 RETRY = 10.0  # seconds until a mail that could not be put into the queue of mails is tried again
 _MOST = 10_000  # such mails in memory; further ones are read from the store after them
@@ -202,14 +202,14 @@ class MailDesk:
 
     def note(self, before: Job, after: Job, now: float) -> None:
         """Create the mails about a change of a job."""
-        if not after.request.mail_type or self._put is None:
+        if not mail.types_of(after) or self._put is None:
             return
         if after.array and not mail.wants(after, mail.ARRAY_TASKS):
             self._note_array(before, after, now)
         else:
             for kind in mail.events(before, after):
                 self._add(kind, before, after, now)
-        if mail.PARTS.keys() & after.request.mail_type.split(","):
+        if not mail.PARTS.keys().isdisjoint(mail.types_of(after)):
             self._follow(after, since=0.0 if before.state is JobState.STARTING else now)
 
     def _note_array(self, before: Job, after: Job, now: float) -> None:
@@ -261,7 +261,7 @@ class MailDesk:
             self._engine.store.outbox.drop(name)
 
     def _add(self, kind: str, before: Job, after: Job, now: float, *, is_summary: bool = False) -> None:
-        if hour := self._limit.count(after.uid, _recipients(after), now):
+        if hour := self._limit.count(after.uid, mail.recipients(after), now):
             if hour.left == 1:
                 log.warning("mails about jobs of uid %d are left out for an hour", after.uid)
                 self._store(f"{after.uid}.{hour.ends_at:.0f}.LIMIT", self._limit.first(hour, now))
@@ -281,9 +281,9 @@ class MailDesk:
         gpus = [self._engine.gpu_states.gpu(hold.gpu) for hold in holds]
         letter = JobMail(
             at=now,
-            to=_recipients(after),
+            to=mail.recipients(after),
             event=kind,
-            types=after.request.mail_type,
+            types=",".join(mail.types_of(after)),
             state=after.state.word,
             gpus=tuple(hold.gpu for hold in holds),
             model=gpus[0].model if gpus else "",
@@ -293,8 +293,12 @@ class MailDesk:
             output=output_path(job, job.request.output, self._host),
             errors=output_path(job, job.request.error, self._host) if job.request.error else "",
             usage=self._usage(job) if after.state.is_final else None,
-            **_of_job(job),
-            **_of_end(job),
+            job=job.id,
+            reason=job.reason.word,
+            eligible_at=eligible(job) or 0.0,
+            cpus=job.request.demand.cpus,
+            ntasks=job.request.tasks,
+            **{name: get(job) for name, get in _STORED.items()},
         )
         return self._summary(letter) if is_summary else letter
 
@@ -330,7 +334,7 @@ class MailDesk:
         self._timed, self._dropped, self._noted = {}, set(), set()
         self._limit.forget()
         for job in self._engine.jobtable.holding.values():
-            if job.request.mail_type and self._put is not None:
+            if mail.types_of(job) and self._put is not None:
                 self._follow(job, since=0.0)
 
     def resend(self) -> None:
@@ -420,48 +424,3 @@ class MailRoom:
             self._mailer.look(now)
         if self._desk.has_unposted and now >= self._retry_at:
             self._retry_at = now + self._desk.retry()
-
-
-def _recipients(job: Job) -> tuple[str, ...]:
-    return tuple((job.request.mail_user or job.user).split(","))
-
-
-def _of_job(job: Job) -> dict[str, Any]:
-    request = job.request
-    return {
-        "job": job.id,
-        "uid": job.uid,
-        "gid": job.gid,
-        "user": job.user,
-        "name": request.name,
-        "array": job.array,
-        "task": job.task,
-        "submitted_at": job.submitted_at,
-        "eligible_at": eligible(job) or 0.0,
-        "time_limit": request.time_limit,
-        "cpus": request.demand.cpus,
-        "ntasks": request.tasks,
-        "slurm": request.slurm_env,
-        "host_memory": request.demand.host_memory,
-        "chdir": request.chdir,
-        "command": request.submit_line,
-        "restarts": job.restarts,
-    }
-
-
-def _of_end(job: Job) -> dict[str, Any]:
-    ended = job.ended or Ended(status=0)
-    return {
-        "reason": job.reason.word,
-        "started_at": job.started_at,
-        "ended_at": job.ended_at,
-        "suspended": job.suspended,
-        "exit_code": ended.exit_code,
-        "signal": ended.signal,
-        "gpu_peak": ended.gpu_peak,
-        "max_rss": ended.max_rss,
-        "cpu_seconds": ended.cpu_seconds,
-        "detail": ended.detail,
-        "warning": job.warning,
-        "oom": job.post_mortem,
-    }

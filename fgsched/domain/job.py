@@ -5,9 +5,10 @@ A `Request` from outside is read with `msgspec.convert` or `msgspec.json.decode`
 the accepted ranges and lengths.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum, IntEnum
-from typing import Annotated
+from operator import attrgetter
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import force_setattr, replace
@@ -395,6 +396,22 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     def changed(self, **changes: object) -> "Job":
         """Return a copy with other fields. The state change is not checked."""
         return replace(self, **changes)
+
+
+def getter_of(name: str, of_request: Collection[str] = Request.__struct_fields__) -> Callable[[Job], Any]:
+    """Return the getter of an attribute that a job, its end or its request has under this name.
+
+    Args:
+        of_request: the names that the request may be asked for.
+    """
+    if name in Job.__struct_fields__:
+        return attrgetter(name)
+    if hasattr(Ended, name):
+        return lambda job: getattr(job.ended or NOT_ENDED, name)
+    if name in Demand.__struct_fields__:
+        return attrgetter(f"request.demand.{name}")
+    assert name in of_request, f"{name} is no attribute of a job, or one of its owner only"
+    return attrgetter(f"request.{name}")
 
 
 class GpuState(Enum):

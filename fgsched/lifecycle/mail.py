@@ -51,9 +51,19 @@ def is_address(text: str) -> bool:
     return len(text) <= _LONGEST_ADDRESS and bool(_ADDRESS.fullmatch(text))
 
 
+def types_of(job: Job) -> list[str]:
+    """Return the types of mails that a job asked for."""
+    return job.request.mail_type.split(",") if job.request.mail_type else []
+
+
 def wants(job: Job, kind: str) -> bool:
     """Tell whether a job asked for mails of a type."""
-    return kind in job.request.mail_type.split(",")
+    return kind in types_of(job)
+
+
+def recipients(job: Job) -> tuple[str, ...]:
+    """Return the addresses of the mails of a job, by default that of its user."""
+    return tuple((job.request.mail_user or job.user).split(","))
 
 
 def events(before: Job, after: Job) -> list[str]:

@@ -1,6 +1,5 @@
 """Write the subject and the facts of a mail about a job. Times are in epoch seconds, sizes in bytes."""
 
-import shlex
 import time
 from collections.abc import Sequence
 
@@ -50,17 +49,21 @@ def advised(mail: JobMail, usage: JobUsage | None) -> tuple[list[str], list[str]
     proposal = propose(needs) if needs is not None else None
     if proposal is None:
         return [], []
-    proposal = for_slurm(proposal) if mail.slurm else proposal
+    proposal = for_slurm(proposal) if mail.slurm_env else proposal
     charge = charge_sentences(proposal, usage.charged if usage is not None else 0.0)
     return [" ".join([*proposal.reasons, *charge])], [proposal.mark, *proposal.tokens]
 
 
 def _refused(mail: JobMail) -> MeasuredNeeds | None:
     """Return the bytes that a job without enough GPU memory needed; None if no allocation was refused."""
-    if mail.oom is None or not mail.oom.asked:
+    oom = mail.post_mortem
+    if oom is None or not oom.asked:
         return None
     return MeasuredNeeds(
-        gpus=len(mail.gpus), share=mail.share, memory=None, refused=mail.oom.held + mail.oom.asked
+        gpus=len(mail.gpus),
+        share=mail.share,
+        memory=None,
+        refused=oom.held + oom.asked,
     )
 
 
@@ -206,13 +209,14 @@ def _of_memory(label: str, used: int | None, requested: int) -> ResourceUse:
 def _happened(mail: JobMail) -> list[str]:
     """Return the known reasons of a failure, as sentences."""
     sentences = []
-    if mail.oom is not None:
-        held, limit, refused = (size / GIBIBYTE for size in (mail.oom.held, mail.oom.limit, mail.oom.asked))
+    oom = mail.post_mortem
+    if oom is not None:
+        held, limit, refused = (size / GIBIBYTE for size in (oom.held, oom.limit, oom.asked))
         sentences.append(
-            f"GPU out of memory on GPU {mail.oom.gpu}: the job held {held:.1f} GiB of its limit of"
+            f"GPU out of memory on GPU {oom.gpu}: the job held {held:.1f} GiB of its limit of"
             f" {limit:.1f} GiB" + (f", and {refused:.1f} GiB were refused." if refused else ".")
         )
-        sentences.append(_others(mail.oom))
+        sentences.append(_others(oom))
     sentences += [text for text in (mail.detail, mail.warning) if text]
     if (
         not sentences
@@ -244,15 +248,8 @@ def _where(mail: JobMail, usage: JobUsage | None) -> list[tuple[str, str]]:
         rows += [("Restarts", str(mail.restarts or "")), ("Output", mail.output), ("Errors", errors)]
     if is_over:
         rows += [("Details", f"fgacct -j {mail.array if mail.is_summary else view.label(mail.info())}")]
-        rows += [("Run again", _again(mail))]
+        rows += [("Run again", mail.resubmission)]
     return rows
-
-
-def _again(mail: JobMail) -> str:
-    """Return the command that submits the job again; "" for one task of an array, or if it is unknown."""
-    if not mail.command or (mail.task is not None and not mail.is_summary):
-        return ""
-    return f"cd {shlex.quote(mail.chdir)} && {mail.command}"
 
 
 def _charge(usage: JobUsage) -> str:

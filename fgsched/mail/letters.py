@@ -1,5 +1,6 @@
 """The letters that wait to be sent, and the settings of sending. Times are in epoch seconds."""
 
+import shlex
 import socket
 from collections.abc import Iterable
 from typing import Any
@@ -57,7 +58,36 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="messag
     attachments: tuple[Attachment, ...] = ()
 
 
-class JobMail(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
+class MailedJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The attributes of a job in a mail that the job, its end or its request has under the same names."""
+
+    uid: int
+    gid: int
+    user: str
+    name: str
+    array: int = 0
+    task: int | None = None
+    exit_code: int = 0
+    signal: int = 0
+    submitted_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    suspended: float = 0.0  # seconds
+    time_limit: int = 0  # seconds; 0: none
+    slurm_env: bool = False  # its script is written for Slurm
+    host_memory: int = 0  # bytes; 0: not counted
+    gpu_peak: int = 0  # bytes
+    max_rss: int = 0  # bytes
+    cpu_seconds: float = 0.0
+    detail: str = ""  # why the job could not be started
+    warning: str = ""  # of the watchdog
+    post_mortem: OomReport | None = None
+    chdir: str = ""  # directory in which the job ran
+    submit_line: str = ""  # command line of the submission; "": unknown
+    restarts: int = 0
+
+
+class JobMail(MailedJob, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
     """An event of a job. The mailer composes the message when it sends it."""
 
     at: float
@@ -65,45 +95,21 @@ class JobMail(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
     event: str  # a type of --mail-type
     types: str  # all types that the job asked for
     job: int
-    uid: int
-    gid: int
-    user: str
-    name: str
     state: str
     reason: str = "None"
-    array: int = 0
-    task: int | None = None
     is_summary: bool = False  # of a whole array
     tasks: int = 0  # of the array
     completed: int = 0  # of these
     exits: tuple[int, int] = (0, 0)  # lowest and highest exit code of the tasks
-    exit_code: int = 0
-    signal: int = 0
-    submitted_at: float = 0.0
     eligible_at: float = 0.0
-    started_at: float | None = None
-    ended_at: float | None = None
-    suspended: float = 0.0  # seconds
-    time_limit: int = 0  # seconds; 0: none
     gpus: tuple[int, ...] = ()  # indices
     model: str = ""  # of the GPUs
     share: int = 0  # of each GPU, in ten-thousandths
     memory: int = 0  # bytes of each GPU
     cpus: int = 1
     ntasks: int = 1  # that share the CPUs
-    slurm: bool = False  # its script is written for Slurm
-    host_memory: int = 0  # bytes; 0: not counted
-    gpu_peak: int = 0  # bytes
-    max_rss: int = 0  # bytes
-    cpu_seconds: float = 0.0
-    detail: str = ""  # why the job could not be started
-    warning: str = ""  # of the watchdog
-    oom: OomReport | None = None
     output: str = ""  # path of the standard output
     errors: str = ""  # path of the standard error output; "": that of the standard output
-    chdir: str = ""  # directory in which the job ran
-    command: str = ""  # command line of the submission; "": unknown
-    restarts: int = 0
     total: int = 0  # bytes of its smallest GPU
     usage: JobUsage | None = None  # sums of samples; None: there are none
 
@@ -115,38 +121,25 @@ class JobMail(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
         end = self.at if self.ended_at is None else self.ended_at
         return max(0.0, end - self.started_at - self.suspended)
 
+    @property
+    def resubmission(self) -> str:
+        """The command that submits the job again; "" for one task of an array, or if it is unknown."""
+        if not self.submit_line or (self.task is not None and not self.is_summary):
+            return ""
+        return f"cd {shlex.quote(self.chdir)} && {self.submit_line}"
+
     def info(self, usage: JobUsage | None = None) -> JobInfo:
         """Return the job as clients receive it, for the values of the view; `usage`: sums of its samples."""
         return JobInfo(
+            **{name: getattr(self, name) for name in _SHARED} | {"array": self.array or None},
             id=self.job,
-            array=self.array or None,
-            task=self.task,
-            name=self.name,
-            user=self.user,
-            uid=self.uid,
-            gid=self.gid,
             state=JobState(self.state),
-            exit_code=self.exit_code,
-            signal=self.signal,
-            restarts=self.restarts,
-            warning=self.warning,
-            detail=self.detail,
-            post_mortem=self.oom,
-            submitted_at=self.submitted_at,
             eligible_at=self.eligible_at or self.submitted_at,
-            started_at=self.started_at,
-            ended_at=self.ended_at,
             elapsed=self.run_seconds or 0.0,
-            suspended=self.suspended,
-            time_limit=self.time_limit,
             gpus=len(self.gpus),
             cpus=self.cpus,
             ntasks=self.ntasks,
-            host_memory=self.host_memory,
             allocated=[self._allocation(gpu) for gpu in self.gpus],
-            gpu_peak=self.gpu_peak,
-            max_rss=self.max_rss,
-            cpu_seconds=self.cpu_seconds,
             usage=usage,
         )
 
@@ -156,6 +149,7 @@ class JobMail(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
         )
 
 
+_SHARED = {*MailedJob.__struct_fields__} & {*JobInfo.__struct_fields__}
 Letter = Message | JobMail
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Letter] = msgspec.json.Decoder(Letter)

@@ -11,7 +11,7 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.dependencies import UnmetConditions
 from fgsched.controller.jobtable import JobTable, class_of, eligible
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import NOT_ENDED, PUBLIC, WHOLE, Demand, Ended, Hold, Job, JobUsage, Request
+from fgsched.domain.job import NOT_ENDED, PUBLIC, WHOLE, Demand, Hold, Job, JobUsage, Request, getter_of
 from fgsched.domain.jobsteps import JobStep, read_stored
 from fgsched.domain.states import JobState
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
@@ -212,10 +212,6 @@ def elapsed(job: Job, now: float) -> float:
     return max(0.0, (job.ended_at or now) - job.started_at - suspended_seconds(job, now))
 
 
-def _ended(job: Job) -> Ended:
-    return job.ended or NOT_ENDED
-
-
 _CLIENTS_OWN = ("starts_at", "likely", "known", "step")  # attributes that the client fills in
 _COMPUTED: dict[str, Getter] = {
     "state": lambda look, job: shown_state(job),
@@ -228,10 +224,8 @@ _COMPUTED: dict[str, Getter] = {
     "cause": lambda look, job: cause(look.engine.jobtable, job),
     "dependency": lambda look, job: job.depends,
     "unmet": lambda look, job: look.unmet.text(job),
-    "exit_code": lambda look, job: _ended(job).exit_code,
-    "signal": lambda look, job: _ended(job).signal,
     "note": lambda look, job: look.owned(job, job.note) or "",
-    "detail": lambda look, job: look.owned(job, _ended(job).detail) or "",  # it names paths
+    "detail": lambda look, job: look.owned(job, (job.ended or NOT_ENDED).detail) or "",  # it names paths
     "refused": lambda look, job: look.refused(job),
     "unhooked": lambda look, job: look.unhooked(job),
     "lost": lambda look, job: job.supervisor_lost,
@@ -255,7 +249,6 @@ _COMPUTED: dict[str, Getter] = {
     "bound_cpus": lambda look, job: job.cpus,
     "resources": lambda look, job: [(name, list(indices)) for name, indices in job.resources],
     "pacing": lambda look, job: look.live.mechanism(job),
-    "mps": lambda look, job: job.mps,
     "oversubscribed": lambda look, job: look.oversubscribed(job),
     "preload": lambda look, job: look.preload(job),
     "other_gpus": lambda look, job: others_of(job.mounts),
@@ -278,15 +271,9 @@ def shown_state(job: Job) -> JobState:
 
 
 def _plain(name: str) -> Getter:
-    """Return the getter of an attribute that a job, its end or its request has under the same name."""
-    if name in Job.__struct_fields__:
-        return lambda look, job: getattr(job, name)
-    if name in Ended.__struct_fields__:
-        return lambda look, job: getattr(job.ended or NOT_ENDED, name)
-    if name in Demand.__struct_fields__:
-        return lambda look, job: getattr(job.request.demand, name)
-    assert name in PUBLIC, f"{name} of a request is its owner's: say in _COMPUTED who may see it"
-    return lambda look, job: getattr(job.request, name)
+    """Return the getter of an attribute that is stored under its name; of the request only a public one."""
+    get = getter_of(name, PUBLIC)
+    return lambda look, job: get(job)
 
 
 FIELDS: dict[str, Getter] = {
