@@ -1,6 +1,7 @@
 """Open the accounts, write to them as their only writer, and read them without blocking the writer."""
 
 import os
+import re
 import sqlite3
 import time
 import zlib
@@ -41,6 +42,7 @@ from fgsched.system import locks
 
 VERSION = 1
 _HOME = Path(__file__).parent
+_SCHEMA = _HOME.joinpath("accounts.sql").read_text()
 SQL = named(_HOME.joinpath("queries.sql").read_text())
 _SETTINGS = (
     "auto_vacuum = INCREMENTAL",  # before anything is written
@@ -57,12 +59,17 @@ _ROLLED = ("card_use", "owner_use", "foreign_run", "demand")
 _OWNER = Owner.__struct_fields__
 # Reports ask for columns of the table `job` and for fields of the JSON in its column `detail`. Some are
 # columns of the job's row in the queue, the others fields of JobAccount. The rest of the row is in `kept`.
+_TABLE = re.search(r"CREATE TABLE job \((.*?)^\) STRICT", _SCHEMA, re.DOTALL | re.MULTILINE)
+_COLUMNS = set(re.findall(r"^  (\w+)", _TABLE[1] if _TABLE else "", re.MULTILINE)) - {"detail", "kept"}
 _ROW_IN_TABLE = {  # column of the queue -> column here
-    **{name: name for name in ("id", "name", "submitted_at", "started_at", "ended_at", "suspended", "state")},
-    **{"gpus": "gpus", "gpu_peak": "gpu_peak", "array_job": "array", "array_task": "task"},
+    **{name: name for name in sorted({*EMPTY_ROW, "name"} & _COLUMNS)},
+    **{"array_job": "array", "array_task": "task"},
 }
 _ROW_IN_OWNER = ("uid", "user")
 _ROW_IN_DETAIL = ("reason", "restarts", "refusals", "cpu_seconds", "max_rss")
+_ROW_IN_KEPT = ("request",)
+_IN_TABLE = tuple(sorted({*JobAccount.__struct_fields__} & _COLUMNS - {"owner"}))
+_IN_DETAIL = ("reason", "restarts", "refusals", "cpu_seconds", "max_rss")
 _ROW_IN_KEPT = ("request",)
 _IN_TABLE = ("eligible_at", "share", "memory", "time_limit", "charged", "oom", "model")
 _IN_DETAIL = ("cpus", "host_memory", "exit_code", "signal", "refused")
@@ -599,9 +606,7 @@ def _create(db: sqlite3.Connection, path: Path | str) -> None:
     if db.execute(SQL["count_tables"]).fetchone()[0]:
         _refuse_other_version(db, path)
         return
-    db.executescript(
-        f"BEGIN;{_HOME.joinpath('accounts.sql').read_text()};PRAGMA user_version = {VERSION};COMMIT;"
-    )
+    db.executescript(f"BEGIN;{_SCHEMA};PRAGMA user_version = {VERSION};COMMIT;")
 
 
 def _refuse_other_version(db: sqlite3.Connection, path: Path | str) -> None:
