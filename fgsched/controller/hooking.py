@@ -16,6 +16,7 @@ from fgsched.hooks.filtering import MOST_OUTPUT, is_refusal
 from fgsched.hooks.process import HookRunner, RelayProcess
 from fgsched.hooks.programs import NO_HOOKS, HookRun, HookSettings, Ran, base
 from fgsched.launch.launcher import LaunchGate, PendingLaunch
+from fgsched.lifecycle.jobvariables import common_variables
 from fgsched.store import GpuAllocation
 from fgsched.system.process import Watch
 
@@ -46,24 +47,14 @@ _SLURM = {  # our variable -> the variables of Slurm with its value
 
 def environment(hook: str, job: Job, given: Sequence[GpuAllocation], host: str) -> dict[str, str]:
     """Return the variables of a prolog or epilog. Values that the job's owner chose are made safe."""
-    request = job.request
     own = {
-        "FG_JOB_ID": str(job.id),
+        **{name: safe(value) for name, value in common_variables(job, host).items()},
         "FG_JOB_UID": str(job.uid),
         "FG_JOB_GID": str(job.gid),
-        "FG_JOB_USER": safe(job.user),
-        "FG_JOB_NAME": safe(request.name),
-        "FG_JOB_PARTITION": safe(job.partition or request.partition),
-        "FG_JOB_ACCOUNT": safe(request.account),
-        "FG_JOB_QOS": safe(request.qos),
-        "FG_JOB_NODELIST": safe(host),
         "FG_JOB_GPUS": ",".join(str(gpu_allocation.gpu) for gpu_allocation in given),
         "FG_GPU_UUIDS": ",".join(gpu_allocation.uuid for gpu_allocation in given),
         "FG_GPUS_ON_NODE": str(len(given)),
-        "FG_CPUS_ON_NODE": str(request.demand.cpus),
-        "FG_RESTART_COUNT": str(job.restarts),
         "FG_ATTEMPT": str(job.attempt),
-        "FG_SLOT": str(job.slot),
     }
     if given:
         own["FG_GPU_FRACTION"] = format_share(sum(gpu_allocation.share for gpu_allocation in given))

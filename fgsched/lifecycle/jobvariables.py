@@ -9,7 +9,7 @@ input variables of srun.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from fgsched.domain.job import is_instance
+from fgsched.domain.job import Job, is_instance
 from fgsched.domain.text import word_list
 
 MARK = "FG_JOB_DIR"  # every process of a job has it
@@ -46,6 +46,23 @@ def without_outer_job(environ: Mapping[str, str], of_gpus: Callable[[], frozense
         name: text
         for name, text in environ.items()
         if name not in left_out and not name.startswith(_PREFIXES)
+    }
+
+
+def common_variables(job: Job, host: str) -> dict[str, str]:
+    """Return the variables that a job and the programs that a site runs around it have, `host` among them."""
+    request = job.request
+    return {
+        "FG_JOB_ID": str(job.id),
+        "FG_JOB_NAME": request.name,
+        "FG_JOB_PARTITION": job.partition or request.partition,
+        "FG_JOB_ACCOUNT": request.account,
+        "FG_JOB_QOS": request.qos,
+        "FG_JOB_USER": job.user,
+        "FG_JOB_NODELIST": host,
+        "FG_SLOT": str(job.slot),
+        "FG_CPUS_ON_NODE": str(request.demand.cpus),
+        "FG_RESTART_COUNT": str(job.restarts),
     }
 
 

@@ -16,7 +16,7 @@ from fgsched.lifecycle import containers, mps
 from fgsched.lifecycle.arrays import variables as array_variables
 from fgsched.lifecycle.enforcement import MountPlan, is_hooked, others_of, preload_of
 from fgsched.lifecycle.filenames import Values, expand, needs_the_job
-from fgsched.lifecycle.jobvariables import MARK, WORDS, VisibleDevices, is_of_job, words_of
+from fgsched.lifecycle.jobvariables import MARK, WORDS, VisibleDevices, common_variables, is_of_job, words_of
 from fgsched.lifecycle.mps import is_client
 
 # -- resource limits ----------------------------------------------------------
@@ -174,23 +174,14 @@ def variables(
     """Return the variables of a job, with their SLURM_ equivalents if requested."""
     request = job.request
     own = {
-        "FG_JOB_ID": str(job.id),
-        "FG_JOB_NAME": request.name,
-        "FG_JOB_PARTITION": job.partition or request.partition,
-        "FG_JOB_ACCOUNT": request.account,
-        "FG_JOB_QOS": request.qos,
-        "FG_JOB_USER": job.user,
-        "FG_SLOT": str(job.slot),
+        **common_variables(job, site.host),
         "FG_JOB_DIR": job_dir(site.run, job.id, job.attempt),
         "FG_SUBMIT_DIR": request.submit_dir,
         "FG_SUBMIT_HOST": site.host,
-        "FG_JOB_NODELIST": site.host,
         "FG_NNODES": "1",
-        "FG_CPUS_ON_NODE": str(request.demand.cpus),
         "FG_CPUS_PER_TASK": str(request.task_cpus or max(1, request.demand.cpus // request.tasks)),
         "FG_NTASKS": str(request.tasks),
         "FG_JOB_START_TIME": str(int(job.start_time)),
-        "FG_RESTART_COUNT": str(job.restarts),
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
