@@ -18,7 +18,7 @@ from fgsched.scheduling.limits import NO_OWNER, LimitedUser
 from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running, Snapshot
 from fgsched.scheduling.queue import PriorityBasis
-from fgsched.scheduling.runtimes import CompletedRun, RunHistory, work_of
+from fgsched.scheduling.runtimes import CompletedRun, RunHistory, work_of_line
 
 PLENTY = HostRoom(cpus=1000, memory=2**50)
 
@@ -215,7 +215,7 @@ def test_two_runs_are_not_enough_for_a_forecast():
     ],
 )
 def test_a_default_name_is_no_evidence(name, line, work):
-    assert work_of(name, line, "/d") == work
+    assert work_of_line(name, line, "/d") == work
 
 
 def test_no_run_is_thought_to_pass_its_limit():

@@ -166,30 +166,41 @@ def _by(by: str) -> str:
     return f" by={value(by)}" if by else ""
 
 
+def change_of(before: Job, after: Job) -> str:
+    """Return what changed: "state" if that did, else the decision, such as "hold"; "" if it is none."""
+    if after.state is not before.state:
+        return "state"
+    changes = (
+        (after.held != before.held, "hold" if after.held else "release"),
+        (after.cancelled_by is not None and before.cancelled_by is None, "cancel"),
+        (bool(after.wish) and not before.wish, after.wish),
+        (after.is_being_preempted and not before.is_being_preempted, "preempt"),
+        (after.condemned is not before.condemned, "condemn"),
+        (after.reason is Reason.DEPENDENCY_NEVER is not before.reason, "wait"),
+        (bool(after.warning) and after.warning != before.warning, "warn"),
+    )
+    return next((change for is_so, change in changes if is_so), "")
+
+
 def _changed(before: Job, after: Job) -> tuple[int, str] | None:
     """Return level and text of a change."""
-    if after.state is not before.state:
-        return _moved(before, after)
-    if after.held != before.held:
-        return INFO, f"event=hold held={after.held}" if after.held else "event=release"
-    if after.cancelled_by is not None and before.cancelled_by is None:
-        return INFO, "event=cancel"
-    if after.wish and not before.wish:
-        return INFO, f"event={after.wish}"
-    if (found := after.ending_preemption) is not None and not before.is_being_preempted:
-        return INFO, _preempted(found)
-    return _found_out(before, after)
-
-
-def _found_out(before: Job, after: Job) -> tuple[int, str] | None:
-    """Return the level and text of a change that the controller made without a request."""
-    if after.condemned is not before.condemned:
-        return WARNING, f"event=condemn reason={after.condemned.value}"
-    if after.reason is Reason.DEPENDENCY_NEVER is not before.reason:
-        return INFO, f"event=wait reason={after.reason.value}"
-    if after.warning and after.warning != before.warning:
-        return WARNING, f"event=warn why={value(without_paths(after.warning))}"
-    return None
+    change = change_of(before, after)
+    match change:
+        case "":
+            return None
+        case "state":
+            return _moved(before, after)
+        case "hold":
+            return INFO, f"event=hold held={after.held}"
+        case "preempt":
+            return INFO, _preempted(after.ending_preemption)
+        case "condemn":
+            return WARNING, f"event=condemn reason={after.condemned.value}"
+        case "wait":
+            return INFO, f"event=wait reason={after.reason.value}"
+        case "warn":
+            return WARNING, f"event=warn why={value(without_paths(after.warning))}"
+    return INFO, f"event={change}"
 
 
 def _moved(before: Job, after: Job) -> tuple[int, str] | None:
@@ -200,8 +211,7 @@ def _moved(before: Job, after: Job) -> tuple[int, str] | None:
         case _, JobState.PENDING:
             return _returned(after)
         case _, JobState.SUSPENDED:
-            preemption = after.suspending_preemption
-            return INFO, _preempted(preemption) if preemption is not None else "event=suspend"
+            return INFO, _preempted(after.suspending_preemption) or "event=suspend"
         case JobState.SUSPENDED, JobState.RUNNING:
             return INFO, "event=resume"
         case _, JobState.RUNNING:
@@ -250,8 +260,10 @@ def _returned(job: Job) -> tuple[int, str]:
     return INFO, f"event=requeued attempt={job.attempt}{_because(job)}"
 
 
-def _preempted(found: Preemption) -> str:
-    return f"event=preempt for={found.by} mode={found.mode} grace={found.grace}"
+def _preempted(preemption: Preemption | None) -> str:
+    if preemption is None:
+        return ""
+    return f"event=preempt for={preemption.by} mode={preemption.mode} grace={preemption.grace}"
 
 
 def text_of(lines: Iterable[DecisionLine]) -> str:

@@ -24,7 +24,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Ended, Job, JobUsage
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.filenames import output_path
-from fgsched.scheduling.runtimes import CompletedRun, work_of, work_of_request
+from fgsched.scheduling.runtimes import CompletedRun, completed_run, work_of_request
 from fgsched.store import JobRecord, StorageBroken, Store
 from fgsched.store.rows import ArraySum, record_of, row_of
 from fgsched.store.store import Part, Step, Unreadable
@@ -131,11 +131,8 @@ class PastJobs:
         """Remember the runs of jobs that were deleted from the queue, for forecasts."""
         for account in accounts:
             job = record_of(account.row).job
-            if job.state is JobState.COMPLETED and job.started_at is not None and job.ended_at is not None:
-                request = job.request
-                work = work_of(request.name, request.submit_line, request.submit_dir)
-                elapsed = job.ended_at - job.started_at - job.suspended
-                self._runs.append((job.ended_at, CompletedRun(job.uid, work, elapsed, request.time_limit)))
+            if job.ended_at is not None and (run := completed_run(job)) is not None:
+                self._runs.append((job.ended_at, run))
 
     def last_id(self) -> int:
         """Return the highest id of a job that is or was in the accounts. Raises Unreadable."""

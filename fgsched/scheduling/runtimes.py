@@ -5,6 +5,9 @@ from itertools import pairwise
 
 from msgspec import DecodeError, Struct, json
 
+from fgsched.domain.job import Job, Request
+from fgsched.domain.states import JobState
+
 KEPT = 30  # runs of each kind of work
 LEAST = 3  # runs that an estimate needs: of fewer, the median is one of the extremes
 _INTERACTIVE = frozenset({"bash", "sh", "dash", "zsh", "fish", "tcsh", "csh", "ksh"})
@@ -14,7 +17,12 @@ _NAMES = ("-J", "--job-name")  # options of fgsub
 Work = tuple[int, str]  # uid, what `work_of` returns
 
 
-def work_of(name: str, submit_line: str, directory: str) -> str:
+def work_of(request: Request) -> str:
+    """Return what tells runs of the same work apart from others, as `work_of_line`."""
+    return work_of_line(request.name, request.submit_line, request.submit_dir)
+
+
+def work_of_line(name: str, submit_line: str, directory: str) -> str:
     """Return what tells runs of the same work apart from others; "": nothing does.
 
     It is the job's name if a user has chosen it. A default name, such as wrap or that of the script, says
@@ -45,7 +53,7 @@ def work_of_request(name: str, request: str) -> str:
         line = json.decode(request, type=_SubmitWords)
     except (DecodeError, ValueError):
         return ""
-    return work_of(name, line.submit_line, line.submit_dir)
+    return work_of_line(name, line.submit_line, line.submit_dir)
 
 
 def _is_default(name: str, words: Sequence[str]) -> bool:
@@ -61,6 +69,14 @@ class CompletedRun(Struct, frozen=True):
     work: str  # as `work_of` returns it
     elapsed: float  # seconds
     time_limit: int  # seconds; 0: none
+
+
+def completed_run(job: Job) -> CompletedRun | None:
+    """Return the run of a job; None if the job has not completed."""
+    if job.state is not JobState.COMPLETED or job.started_at is None or job.ended_at is None:
+        return None
+    elapsed = job.ended_at - job.started_at - job.suspended
+    return CompletedRun(job.uid, work_of(job.request), elapsed, job.request.time_limit)
 
 
 class RunHistory:

@@ -18,7 +18,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import storable
 from fgsched.lifecycle.arrays import bits_from, bits_of
 from fgsched.scheduling.queue import AccountUser, Usage
-from fgsched.scheduling.runtimes import CompletedRun, work_of
+from fgsched.scheduling.runtimes import CompletedRun, work_of_line
 from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Connection, Insert, Opened, Statement
 from fgsched.store.opening import last_id, open_queue, raise_ids
@@ -511,7 +511,7 @@ class Store:
         here = [
             CompletedRun(
                 row["uid"],
-                work_of(row["name"], row["submit_line"] or "", row["submit_dir"] or "/"),
+                work_of_line(row["name"], row["submit_line"] or "", row["submit_dir"] or "/"),
                 row["elapsed"],
                 row["time_limit"] or 0,
             )

@@ -6,14 +6,14 @@ Without readers, nothing is kept.
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller
-from fgsched.controller.decisionlog import Decision, DecisionLog
+from fgsched.controller.decisionlog import Decision, DecisionLog, change_of
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.registration import serves_apart
 from fgsched.domain.job import Job
@@ -142,21 +142,24 @@ _NAMES = {
 }
 
 
+_CHANGES = {  # without a change of state
+    "hold": "held",
+    "release": "released",
+    "cancel": "cancelling",
+    "preempt": "preempted",
+    "requeue": "requeuing",
+    "condemn": "condemned",
+    "warn": "warned",
+}
+
+
 def _name(before: Job, after: Job) -> str:
     """Return the name of the event; "" if the change is none."""
     if before.state is JobState.SUSPENDED and after.state is JobState.RUNNING:
         return "resumed"
     if after.state is not before.state:
         return _NAMES.get(after.state, "ended")
-    changes: Sequence[tuple[bool, str]] = (
-        (after.held != before.held, "held" if after.held else "released"),
-        (after.cancelled_by is not None and before.cancelled_by is None, "cancelling"),
-        (after.is_being_preempted and not before.is_being_preempted, "preempted"),
-        (bool(after.wish) and not before.wish, "requeuing"),
-        (after.condemned is not before.condemned, "condemned"),
-        (bool(after.warning) and after.warning != before.warning, "warned"),
-    )
-    return next((name for is_so, name in changes if is_so), "")
+    return _CHANGES.get(change_of(before, after), "")
 
 
 _PATIENCE = 10.0  # seconds after which a reader gets an empty answer

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.fields import elapsed
 from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.handlers.registration import reads
 from fgsched.controller.jobtable import opens, pending
@@ -223,11 +224,9 @@ class ExplainHandlers:
         job = self._engine.jobtable.jobs.get(job_id)
         if job is None:
             return None
+        ran = elapsed(job, now) if job.state.holds else 0.0
         request = job.request
-        work = work_of(request.name, request.submit_line, request.submit_dir)
-        begun = job.started_at if job.state.holds else None
-        elapsed = max(0.0, now - begun - job.suspended) if begun is not None else 0.0
-        return history.likely((job.uid, work), request.time_limit, part, elapsed=elapsed)
+        return history.likely((job.uid, work_of(request)), request.time_limit, part, elapsed=ran)
 
     def _lengths(
         self, history: RunHistory, part: float, now: float
