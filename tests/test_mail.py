@@ -406,7 +406,7 @@ def test_a_run_that_shows_little_of_what_a_job_needs_gives_no_advice(changes):
 
 
 def test_the_mail_says_how_to_run_the_job_again_and_where_its_errors_are():
-    more = {"errors": "/home/ann/e", "restarts": 2, "chdir": "/home/ann b", "command": "fgsub train.sh"}
+    more = {"errors": "/home/ann/e", "restarts": 2, "chdir": "/home/ann b", "submit_line": "fgsub train.sh"}
     lines = text_of(replace(ENDED, share=10_000, **more), replace(USAGE, neighbours=())).splitlines()
     assert lines[lines.index("Where and when") + 1] == "  GPU        0 (A100 80GB)"
     assert lines[-8:-3] == [
