@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders import BOOT, a_job, a_result
+from fgsched.accounting.records import Owner
+from fgsched.cli import terminal
 from fgsched.domain.job import IllegalStep, NotStarted, Preemption, Refusal, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import gate_of
@@ -28,6 +30,8 @@ from fgsched.lifecycle.transitions import (
     recover,
     settle,
 )
+from fgsched.reports.facts import JobTotals
+from fgsched.reports.incidents import kind_of
 
 SHEPHERD = Shepherd(7, 70, BOOT)
 ENDS = [
@@ -279,3 +283,18 @@ def test_a_run_ends_at_the_earlier_of_its_limit_and_its_deadline(limit, deadline
 def test_a_run_that_its_time_has_ended_is_at_its_deadline_from_that_second_on(ended_at, state):
     job = a_job(state=JobState.RUNNING, request=Request(name="x", time_limit=600, deadline=400))
     assert finish(job, a_result(15, "timeout", ended_at=ended_at)).state is state
+
+
+# -- states --------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_a_final_state_and_red_in_tables_and_counted_by_reports():
+    failures = [state for state in JobState if state.is_failure]
+    owner = Owner(uid=1, user="ann")
+    assert JobState.FAILED in failures
+    assert all(state.is_final for state in failures)
+    assert {terminal.of_state(state) for state in failures} == {terminal.RED}
+    for state in failures:
+        total = JobTotals(owner=owner, model="", state=state.word, oom="", jobs=1, charged=0.0)
+        assert total.has_failed
+        assert kind_of(total)

@@ -26,8 +26,8 @@ _STATES = {
     JobState.CANCELLED: YELLOW,
     JobState.PREEMPTED: YELLOW,
     JobState.COMPLETING: DIM,
-    **dict.fromkeys((JobState.FAILED, JobState.TIMEOUT, JobState.OUT_OF_MEMORY), RED),
-    **dict.fromkeys((JobState.NODE_FAIL, JobState.DEADLINE), RED),
+    JobState.DEADLINE: RED,
+    **{state: RED for state in JobState if state.is_failure},
 }
 _NEVER = {Reason.DEPENDENCY_NEVER, Reason.LAUNCH_FAILURE, Reason.HELD_MAX_REQUEUE, Reason.PROLOG_FAILED}
 _HELD = {Reason.HELD_USER, Reason.HELD_ADMIN, Reason.PARTITION_DOWN, Reason.GPU_DRAINED}

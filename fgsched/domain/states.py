@@ -24,6 +24,7 @@ class JobState(Enum):
     code: str  # Slurm's short form: PD, R, CG …
     holds: bool  # whether a job in this state holds its share of the cards
     is_final: bool
+    is_failure: bool  # it ended neither as it should nor by an order
 
     __hash__ = object.__hash__  # there is one of each: by its name it costs ten times as much
 
@@ -38,6 +39,7 @@ _ENDS = {
     JobState.DEADLINE: "DL",
     JobState.PREEMPTED: "PR",
 }
+_FAILURES = {JobState.FAILED, JobState.TIMEOUT, JobState.OUT_OF_MEMORY, JobState.NODE_FAIL}
 _CODES = {
     JobState.PENDING: "PD",
     JobState.STARTING: "CF",
@@ -57,7 +59,7 @@ _NEXT: dict[JobState, set[JobState]] = {
 }
 for _state in JobState:  # plain attributes: each turn reads them several times for each job
     _state.word, _state.code = _state.value, _CODES[_state]
-    _state.is_final = not _NEXT[_state]
+    _state.is_final, _state.is_failure = not _NEXT[_state], _state in _FAILURES
     _state.holds = _state in {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING}
 
 

@@ -18,6 +18,7 @@ from fgsched.accounting.periods import Period
 from fgsched.accounting.records import DRIVER, ForeignUse, Gap, GpuRecord, HealthEvent, Owner
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import is_instance
+from fgsched.domain.states import JobState
 from fgsched.domain.times import DAY, HOUR, MINUTE
 from fgsched.reports.ended import (
     MOST_NAMES,
@@ -35,7 +36,7 @@ from fgsched.store import schema
 _ADJOINING = 1.0  # seconds between two times of a process that are one
 _ENDLESS = 120.0  # seconds at an end of a period without samples that are a gap
 _ROUNDED = 0.001  # GPU seconds that remain where sums are rounded
-_FAILED = ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
+_FAILED = tuple(state.word for state in JobState if state.is_failure)
 _LONG = 60 * DAY  # seconds of a period: the least for which days are summed instead of hours
 _MOST_STEPS = 200  # slots of a GPU's row
 Record = TypeVar("Record", bound=Struct)

@@ -86,7 +86,7 @@ def kind_of(job: JobTotals) -> str:
     """Return the kind of failure, one of KINDS; "" for success."""
     if job.state == "OUT_OF_MEMORY":
         return "GPU out of memory" if job.oom == "gpu" else "host out of memory"
-    return _STATES.get(job.state, "")
+    return _STATES.get(job.state, "FAILED" if job.has_failed else "")
 
 
 def failures_section(facts: Facts, most: int = 5) -> Section:
