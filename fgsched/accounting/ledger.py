@@ -59,7 +59,7 @@ _ROLLED = ("card_use", "owner_use", "foreign_run", "demand")
 _OWNER = Owner.__struct_fields__
 # Reports ask for columns of the table `job` and for fields of the JSON in its column `detail`. Some are
 # columns of the job's row in the queue, the others fields of JobAccount. The rest of the row is in `kept`.
-_TABLE = re.search(r"CREATE TABLE job \((.*?)^\) STRICT", _SCHEMA, re.DOTALL | re.MULTILINE)
+_TABLE = re.search(r"\bTABLE job \((.*?)^\) STRICT", _SCHEMA, re.DOTALL | re.MULTILINE)
 _COLUMNS = set(re.findall(r"^  (\w+)", _TABLE[1] if _TABLE else "", re.MULTILINE)) - {"detail", "kept"}
 _ROW_IN_TABLE = {  # column of the queue -> column here
     **{name: name for name in sorted({*EMPTY_ROW, "name"} & _COLUMNS)},
