@@ -27,14 +27,11 @@ class Books:
     def has_log(self) -> bool:
         """Whether jobs are in the log that are not in the file, and the commit file knows them."""
         try:
-            return self._is_known() and self._jobs() != self._jobs(is_log_used=False)
+            known = files.read_commit(files.commit_file(self.path))
+            is_known = known is not None and self._log.exists() and known.number == self._commits()
+            return is_known and self._jobs() != self._jobs(is_log_used=False)
         except sqlite3.DatabaseError:  # half of a checkpoint is in the file: only a backup would help
             return False
-
-    def _is_known(self) -> bool:
-        """Tell whether the commit file has the last commit of the log: a loss of power may take it."""
-        known = files.read_commit(files.commit_file(self.path))
-        return known is not None and self._log.exists() and known.number == self._commits()
 
     def _jobs(self, *, is_log_used: bool = True) -> set[int]:
         return {row[0] for row in self._rows("SELECT id FROM job", is_log_used=is_log_used)}
@@ -62,11 +59,10 @@ class Books:
         is_whole = self._rows("SELECT jobs FROM commits", is_log_used=False) == [(len(left),)]
         # Half of a checkpoint may have an index with rows that the table lacks: the recovery decides.
         self._missing = self._jobs() - left if is_whole else self._jobs()
-        is_counted = is_killed and is_whole and self._is_known()
         self._kept, self._is_killed = self._log.read_bytes(), is_killed
         self._log.unlink()
         self.is_lost = True
-        if is_counted:  # else half of a checkpoint is in the file, and nobody can count
+        if is_killed and is_whole:  # else half of a checkpoint is in the file, and nobody can count
             why, plural = guard.damage(self.path), "s" * (len(self._missing) != 1)
             assert f"with {len(self._missing)} ended job{plural}:" in why, f"{why} {self._missing}"
 

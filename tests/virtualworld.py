@@ -456,11 +456,13 @@ class VirtualWorld:
         books = self.books
         if self.life is None or books.is_lost or not books.has_log:
             return
-        self.counts["logs of the accounts lost"] += 1
         is_killed = self.draw.random() < 0.7
-        self.note(f"log of the accounts lost, {is_killed=}")
         if is_killed:
             self.crashed()
+            if not books.has_log:  # a loss of power took the newest record of the commit file as well
+                return
+        self.counts["logs of the accounts lost"] += 1
+        self.note(f"log of the accounts lost, {is_killed=}")
         books.lose(is_killed=is_killed)
         self.disk.write_back(books.path.with_suffix(".commits"))
         self.agenda.after(self.draw.uniform(HOUR, 2 * DAY), self.mend_accounts)
