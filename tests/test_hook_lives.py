@@ -44,15 +44,33 @@ def test_an_allocation_frees_the_slots_of_processes_that_ended(job):
     live.end()
 
 
-def test_the_first_view_after_a_hundred_ends_counts_none_of_them(job):
-    live = job.start()
-    assert live.say("alloc 4M") == (OK,)
-    many = [job.start() for _ in range(100)]
-    assert [process.say("alloc 2M") for process in many] == [(OK,)] * 100
-    for process in many:
+@pytest.mark.parametrize(
+    ("count", "mib", "living", "is_marked"),
+    [(16, 2, 0, False), (100, 2, 0, False), (200, 4, 1, False), (100, 2, 0, True)],
+)
+def test_each_view_after_many_ends_counts_the_living_alone(job, count, mib, living, is_marked):
+    """A mark is what the shepherd writes where processes have ended: it needs no look at /proc."""
+    many = [job.start() for _ in range(count)]
+    assert [process.say(f"alloc {mib}M") for process in many] == [(OK,)] * count
+    for process in many[living:]:
         process.kill()
-    assert live.say("info") == (OK, GIB - 4 * MIB, GIB)
-    live.end()
+    if is_marked:
+        mark_all_slots_as_ended(job)
+    viewer = job.start()
+    expected = (OK, GIB - living * mib * MIB, GIB)
+    assert [viewer.say("info") for _ in range(7)] == [expected] * 7
+    for process in [viewer, *many[:living]]:
+        process.end()
+
+
+def mark_all_slots_as_ended(job):
+    """In each slot of the region that a process has."""
+    data = bytearray(job.region_file.read_bytes())
+    with job.region_file.open("r+b") as file:
+        for at in range(region.SLOTS_AT + region.SLOT_SIZE - 40, len(data) - 12, region.SLOT_SIZE):
+            if any(data[at : at + 4]):
+                file.seek(at + 8)  # pid, generation, ended
+                file.write(data[at + 4 : at + 8])
 
 
 @pytest.mark.parametrize("end", ["kill 9", "kill 6", "_exit 0", "exit 0"])
