@@ -239,9 +239,9 @@ def test_hard_limits_of_the_command_that_started_the_controller_bind_no_job_with
     ("cgroup", "kills", "lingers", "why"),
     [
         ("0::/user.slice/user-7.slice/session-3.scope", False, False, ""),
-        ("0::/user.slice/user-7.slice/session-3.scope", True, True, "logind has KillUserProcesses=yes"),
+        ("0::/user.slice/user-7.slice/session-3.scope", True, True, "the end of the login that started it"),
         ("4:memory:/\n1:name=systemd:/user.slice/user-7.slice/session-c1.scope", True, False, "logind has"),
-        ("0::/user.slice/user-7.slice/user@7.service/app.slice/vte.scope", False, False, "without linger"),
+        ("0::/user.slice/user-7.slice/user@7.service/app.slice/vte.scope", False, False, "the last logout"),
         ("0::/user.slice/user-7.slice/user@7.service/app.slice/vte.scope", True, True, ""),
         ("0::/system.slice/cron.service", True, False, ""),
     ],
@@ -250,6 +250,22 @@ def test_a_logout_that_ends_the_controller_is_named(cgroup, kills, lingers, why)
     answer = logins.reason(cgroup, kills=kills, lingers=lingers)
     assert why in answer
     assert bool(why) is bool(answer)
+
+
+@pytest.mark.parametrize(
+    ("denies", "calls"), [(1, ["loginctl"]), (0, ["loginctl", "fgsched", "systemd-run"])]
+)
+def test_the_start_that_survives_a_logout_stops_no_controller_if_linger_is_denied(tmp_path, denies, calls):
+    command, denied = logins.surviving_start("ann").split(". If ")
+    for name in ("loginctl", "fgsched", "systemd-run"):
+        program = tmp_path / name
+        status = denies if name == "loginctl" else 0
+        program.write_text(f"#!/bin/sh\necho {name} >>{tmp_path}/calls\nexit {status}\n")
+        program.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", command], env=environ, timeout=PATIENCE, check=False)
+    assert (tmp_path / "calls").read_text().split() == calls
+    assert denied.endswith("root types: loginctl enable-linger ann")
 
 
 def test_doctor_tells_what_a_logout_does(lab):

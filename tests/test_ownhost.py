@@ -75,7 +75,7 @@ def owner(host=A):
 def test_the_first_host_keeps_the_queue_and_another_one_is_told_where_it_is(tmp_path):
     claim(tmp_path, owner())
     claim(tmp_path, owner(other(boot="boot-2")))
-    with pytest.raises(Unreachable, match=r"belongs to host alpha: its controller there has pid 42"):
+    with pytest.raises(Unreachable, match=r"belongs to host alpha: its last controller there has pid 42"):
         claim(tmp_path, owner(other(boot="boot-3", machine="b" * 32)))
     assert owner_of(tmp_path).host.boot == "boot-2"
 
@@ -155,7 +155,7 @@ def test_a_job_of_one_host_is_not_run_again_by_another_one(tmp_path, elsewhere, 
         for command in (["fgq"], ["fgsub", "--wrap", "true"], ["fgsched", "start", "--take-over"]):
             told = elsewhere(home, *command, machine=machine)
             assert (told.returncode, told.stdout) == (5, "")
-            assert f"its controller there has pid {pid}" in told.stderr
+            assert f"its last controller there has pid {pid}" in told.stderr
             assert f"belongs to host {os.uname().nodename}" in told.stderr
         gate.write_text("")
         assert [job["state"] for job in home.wait(1)] == ["COMPLETED"]

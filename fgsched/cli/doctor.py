@@ -301,8 +301,7 @@ def _logout(places: Paths, seen: _Seen) -> CheckResult:
     if seen.about is None or places.mode == "system":
         return CheckResult("logout", OK, "no controller of a user runs here")
     if why := logins.reason_for(seen.about.pid, _user()):
-        remedy = "loginctl enable-linger; fgsched stop; systemd-run --user --scope fgsched start"
-        return CheckResult("logout", WARN, f"the last logout ends the controller and its jobs: {why}", remedy)
+        return CheckResult("logout", WARN, why, logins.surviving_start(_user()))
     return CheckResult("logout", OK, "a logout ends neither the controller nor its jobs")
 
 

@@ -228,7 +228,9 @@ def _read_text(path: Path) -> str:
 
 
 def reason(cgroups: str, *, kills: bool, lingers: bool) -> str:
-    """Return why the last logout of a user ends a process; "" if it does not.
+    """Return the end of which login ends a user's controller, and why; "" if none does.
+
+    KillUserProcesses ends the processes of each login with that login, also while the user has others.
 
     Args:
         cgroups: those of the process, as /proc/PID/cgroup has them.
@@ -236,14 +238,24 @@ def reason(cgroups: str, *, kills: bool, lingers: bool) -> str:
         lingers: whether the user's manager stays without a login.
     """
     if _MANAGER.search(cgroups):
-        return "" if lingers else "it runs below the user's service manager, which ends without linger"
+        why = "it runs below the user's service manager, which ends without linger"
+        return "" if lingers else f"the last logout ends the controller and its jobs: {why}"
     if _SESSION.search(cgroups) and kills:
-        return "logind has KillUserProcesses=yes"
+        why = "logind has KillUserProcesses=yes"
+        return f"the end of the login that started it ends the controller and its jobs: {why}"
     return ""
 
 
+def surviving_start(user: str) -> str:
+    """Return what to type for a controller that survives logouts. Without polkit only root enables linger."""
+    return (
+        "loginctl enable-linger && fgsched stop && systemd-run --user --scope fgsched start. "
+        f"If logind denies it, root types: loginctl enable-linger {user}"
+    )
+
+
 def reason_for(pid: int, user: str) -> str:
-    """Return why the last logout of a user ends a process; "" if it does not, or if that is unknown."""
+    """Return `reason` for the controller with a pid; "" also if that is unknown."""
     with suppress(OSError):
         cgroups = Path(f"/proc/{pid}/cgroup").read_text()
         return reason(cgroups, kills=_kills(), lingers=(_LINGER / user).exists())

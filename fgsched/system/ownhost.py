@@ -138,7 +138,7 @@ def refusal(state: Path, owner: QueueOwner) -> Unreachable:
     kind = "container" if owner.host.boot == boot_id() else "host"
     return Unreachable(
         f"the queue in {state} belongs to {kind} {name}: "
-        f"its controller there has pid {owner.pid}, since {since}",
+        f"its last controller there has pid {owner.pid}, from {since}",
         f"Use it on {name}. For a queue of this host, set FG_HOME to a directory on a disk of its own. "
         f"If {name} is gone for good: fgsched start --take-over",
     )
