@@ -71,6 +71,33 @@ def test_what_is_forgotten_is_gone_and_a_tombstone_stays(tmp_path):
     assert [path.name for path in sorted(tmp_path.rglob("*.1"))] == ["2.1"]
 
 
+RESULT = f"R4 0 exit 1 2{' 0' * 14} ".encode().ljust(1024, b"\0")  # as a shepherd stores it
+
+
+def test_a_result_in_a_file_survives_the_search_for_leftovers(tmp_path, caplog):
+    run = RunDir(tmp_path, BOOT)
+    (tmp_path / "result" / "3.1").write_bytes(RESULT)
+    assert run.leftovers() == [(3, 1)]
+    assert run.result(3, 1) is not None
+    assert not caplog.records
+
+
+def test_a_result_that_is_stored_while_it_is_looked_for_is_read_later(tmp_path, monkeypatch, caplog):
+    run = RunDir(tmp_path, BOOT)
+    spare = tmp_path / "spare" / "1.result"
+    spare.write_bytes(RESULT)
+
+    def too_early(path, *_):
+        os.link(spare, path)
+        raise FileNotFoundError(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", too_early)
+        assert run.result(3, 1) is None
+    assert run.result(3, 1) is not None
+    assert not caplog.records
+
+
 def test_a_command_to_a_shepherd_says_what_for_how_long_and_to_which_attempt(monkeypatch):
     sent = []
     monkeypatch.setattr(shepherds.region, "queue_signal", lambda *words: sent.append(words))

@@ -116,6 +116,8 @@ class RunDir:
         """Return the text of a result; None if there is none. What is neither file nor link is moved away."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None  # its shepherd may store it now
         except OSError:
             return self._link(path)
         try:
@@ -258,7 +260,7 @@ class RunDir:
                 foreign.append((entry.path, "not the name of an attempt"))
             elif (actual := kind_of(entry.path)) not in wanted:
                 foreign.append((entry.path, f"{actual} instead of {wanted[0]}"))
-            elif kind == "job" or self._link(entry.path) != _TOMBSTONE:
+            elif kind != "claim" or self._link(entry.path) != _TOMBSTONE:
                 leftovers.add((int(name[1]), int(name[2])))
         self._move_foreign(foreign)
         return sorted(leftovers | attempts(self.path))
