@@ -1,16 +1,19 @@
 """A file system whose program never answers (FUSE), as a user can mount one over what is the user's."""
 
 import ctypes
+import errno
 import os
 import stat
+import struct
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_DETACH = 2  # of umount2(2)
+_FORCE, _DETACH = 1, 2  # of umount2(2)
 
 
 def _is_possible() -> bool:
@@ -32,3 +35,62 @@ def mounted(place: Path) -> Iterator[None]:
     finally:
         os.close(device)  # whoever waits for an answer is told that there will be none
         _LIBC.umount2(os.fsencode(place), _DETACH)
+
+
+class Unread:
+    """A file whose reads are never answered."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.is_read = threading.Event()  # a read waits for its answer
+        self._opens = 0
+
+    def open_flags(self) -> int:
+        """Return past the cache for the first program that opens it, and in the cache for others."""
+        self._opens += 1
+        return _DIRECT if self._opens == 1 else _KEEP_CACHE
+
+    def serve(self, device: int) -> None:
+        """Answer all but reads until the file system is unmounted."""
+        times, mode = [0] * 6, stat.S_IFREG | 0o666
+        numbers = (3600, 0, 0, 1, _LENGTH, _LENGTH >> 9, *times, mode, 1, 0, 0, 0, 4096, 0)
+        attributes = struct.pack("<QIIQQQQQQIIIIIIIIII", *numbers)
+        answers = {
+            _INIT: struct.pack("<IIIIHHIIHHI28x", 7, 31, 0, 0, 16, 12, 1 << 16, 1, 0, 0, 0),
+            _GETATTR: attributes,
+            _RELEASE: b"",
+            _FLUSH: b"",
+        }
+        with suppress(OSError):
+            while request := os.read(device, (1 << 16) + 4096):
+                _, kind, unique = struct.unpack_from("<IIQ", request)
+                if kind == _READ:
+                    self.is_read.set()
+                    continue
+                is_open = kind == _OPEN
+                answer = struct.pack("<QII", 1, self.open_flags(), 0) if is_open else answers.get(kind)
+                error, data = (0, answer) if answer is not None else (-errno.ENOSYS, b"")
+                os.write(device, struct.pack("<IiQ", 16 + len(data), error, unique) + data)
+
+
+_LENGTH = 1 << 20  # bytes of the file
+_GETATTR, _OPEN, _READ, _INIT, _RELEASE, _FLUSH = 3, 14, 15, 26, 18, 25  # linux/fuse.h
+_DIRECT, _KEEP_CACHE = 1, 2
+
+
+@contextmanager
+def unread(place: Path) -> Iterator[Unread]:
+    """Mount such a file over a file for the time of the block."""
+    device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    options = f"fd={device},rootmode={stat.S_IFREG:o},user_id=0,group_id=0,allow_other"
+    assert _LIBC.mount(b"unread", os.fsencode(place), b"fuse", 0, options.encode()) == 0
+    file = Unread(place)
+    server = threading.Thread(target=file.serve, args=(device,), daemon=True)
+    server.start()
+    try:
+        yield file
+    finally:
+        _LIBC.umount2(os.fsencode(place), _FORCE)  # ends all waits for an answer
+        _LIBC.umount2(os.fsencode(place), _DETACH)
+        server.join(10)
+        os.close(device)

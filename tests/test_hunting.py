@@ -96,8 +96,8 @@ def test_what_no_kill_ends_is_left_behind_in_the_end(hunter, left, monkeypatch, 
 def test_one_look_at_the_processes_serves_all_lost_jobs(hunter, monkeypatch):
     looks = []
 
-    def look(directory):
-        looks.append(directory)
+    def look(directory, uids):
+        looks.append((directory, uids))
         return {job_dir(str(hunter.run.path), number, 1): [identify(os.getpid())] for number in range(1, 51)}
 
     monkeypatch.setattr(shepherds, "_SCAN_MAX_AGE", 60.0)  # seconds; a busy host may be slow
@@ -105,7 +105,7 @@ def test_one_look_at_the_processes_serves_all_lost_jobs(hunter, monkeypatch):
     monkeypatch.setattr(shepherds, "marked", lambda *of: looks.append(of))
     monkeypatch.setattr(shepherds, "supervisor_above", lambda pid, above: identify(pid))
     gone = [hunter.kill_remaining(replace(JOB, id=number)) for number in range(1, 51)]
-    assert (gone, looks) == ([False] * 50, [f"{hunter.run.path}/job/"])
+    assert (gone, looks) == ([False] * 50, [(f"{hunter.run.path}/job/", {JOB.uid})])
 
 
 @pytest.mark.root

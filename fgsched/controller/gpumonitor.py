@@ -167,11 +167,14 @@ def _by_directory(run: str, running: Mapping[int, Job]) -> dict[str, Job]:
 
 def _of_environment(pid: int, directories: Mapping[str, Job]) -> int | None:
     """Return the job that FG_JOB_DIR of a process names, if the process runs as the job's user."""
-    job = directories.get(started_with(pid, "FG_JOB_DIR"))
     try:
-        return job.id if job and os.stat(f"/proc/{pid}").st_uid == job.uid else None
+        uid = os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None
+    if all(job.uid != uid for job in directories.values()):
+        return None
+    job = directories.get(started_with(pid, "FG_JOB_DIR"))
+    return job.id if job and job.uid == uid else None
 
 
 # -- the watchdog -----------------------------------------------------------------------------------

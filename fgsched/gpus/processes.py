@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fgsched.domain.text import storable
 from fgsched.gpus.backend import Person
-from fgsched.system.process import identify
+from fgsched.system.process import file_of, identify
 
 _LONGEST_COMMAND = 64  # characters of a command
 _READ = 4096  # bytes of a command line
@@ -41,8 +41,9 @@ class ProcessNames:
 def _person(pid: int) -> Person | None:
     with suppress(OSError):
         uid = os.stat(f"/proc/{pid}").st_uid
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(_READ).split(b"\0")
+        words = list[bytes]()
+        with suppress(OSError):
+            words = file_of(pid, "cmdline", size=_READ).split(b"\0")
         name = command(words) or Path(f"/proc/{pid}/comm").read_text(errors="surrogateescape").strip()
         return Person(uid, storable(name[:_LONGEST_COMMAND]))
     return None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import fgshim.region as region
 from msgspec import Struct
@@ -67,6 +67,14 @@ Places = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, settings) of eac
 _LAST_WAIT = LAST_WAIT / 1000  # seconds
 _DAEMON_GRACE = 1000  # milliseconds between SIGTERM and SIGKILL for a daemon
 _NEVER_HANDLED = (signal.SIGKILL, signal.SIGSTOP)
+
+
+class _Scan(NamedTuple):
+    """The processes of the jobs of a user at a time."""
+
+    at: float  # monotonic seconds
+    processes: Mapping[str, Sequence[Identity]]  # by job directory
+    parents: Mapping[int, int]  # of all processes
 
 
 def is_left(run: Path, job: Job) -> bool:
@@ -216,9 +224,7 @@ class Launcher:
         self._killed_at: dict[int, float] = {}  # job -> time of the first SIGKILL to its processes
         self._asked_at: dict[int, float] = {}  # job without a shepherd -> time of the order to end
         self._left: set[int] = set()  # ended jobs whose directories exist
-        self._scanned_at = -_SCAN_MAX_AGE  # monotonic seconds
-        self._processes: Mapping[str, Sequence[Identity]] = {}  # by job directory
-        self._parents: Mapping[int, int] = {}
+        self._scans: dict[int, _Scan] = {}  # by the owner of the jobs
 
     def reconfigure(self, site: LaunchContext) -> None:
         """Use `site` for jobs that start from now on; `proves` and `simulates` stay."""
@@ -462,17 +468,18 @@ class Launcher:
     def _living(self, job: Job) -> tuple[list[Identity], Mapping[int, int]]:
         """Return (living processes of a job, {pid: parent pid}).
 
-        A scan of all processes is shared by all jobs for 0.1 seconds. Before a job is reported to have no
-        processes, a separate scan is made, because a process may have been forked since the shared scan.
+        A scan of the processes of a user is shared by the user's jobs for 0.1 seconds. Before a job is
+        reported to have no processes, a separate scan is made: a process may have been forked since.
         """
         now = time.monotonic()
-        if now - self._scanned_at >= _SCAN_MAX_AGE:
-            self._scanned_at = now
-            self._processes, self._parents = started_below(f"{self.run.path}/job/"), parents()
+        self._scans = {uid: scan for uid, scan in self._scans.items() if now - scan.at < _SCAN_MAX_AGE}
+        if (scan := self._scans.get(job.uid)) is None:
+            processes = started_below(f"{self.run.path}/job/", {job.uid})
+            scan = self._scans[job.uid] = _Scan(now, processes, parents())
         place = job_dir(str(self.run.path), job.id, job.attempt)
-        identities = [identity for identity in self._processes.get(place, ()) if is_alive(identity)]
+        identities = [identity for identity in scan.processes.get(place, ()) if is_alive(identity)]
         left = [identity for identity in identities if may_be_of(identity.pid, job.uid)]
-        return left or marked(place, job.uid), self._parents
+        return left or marked(place, job.uid), scan.parents
 
     def _survives(self, job: Job, left: Sequence[Identity]) -> bool:
         """Return whether processes have survived SIGKILL too long; then the log names them."""

@@ -144,15 +144,17 @@ def _move(source: Path, target: Path) -> None:
 
 def living_jobs(queue_dir: Path) -> list[Earlier]:
     """Return the jobs of an earlier queue, or of one without a controller, that have living processes."""
-    attempts = _attempts(queue_dir)
-    below = started_below(f"{queue_dir}/job/") if attempts else {}
-    earliers = [_earlier(queue_dir, attempt, below) for attempt in sorted(attempts)]
+    owners = {attempt: _owner(job_dir(str(queue_dir), *attempt)) for attempt in sorted(_attempts(queue_dir))}
+    uids = None if None in owners.values() else {owner for owner in owners.values() if owner is not None}
+    below = started_below(f"{queue_dir}/job/", uids) if owners else {}
+    earliers = [_earlier(queue_dir, attempt, owner, below) for attempt, owner in owners.items()]
     return [one for one in earliers if one.processes]
 
 
-def _earlier(queue_dir: Path, attempt: Attempt, below: Mapping[str, Sequence[Identity]]) -> Earlier:
+def _earlier(
+    queue_dir: Path, attempt: Attempt, owner: int | None, below: Mapping[str, Sequence[Identity]]
+) -> Earlier:
     directory = job_dir(str(queue_dir), *attempt)
-    owner = _owner(directory)
     identities = [
         identity for identity in below.get(directory, ()) if owner is None or may_be_of(identity.pid, owner)
     ]

@@ -4,12 +4,11 @@ Jobs and commands of users get these variables, and the own interpreters do not.
 """
 
 import struct
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path, PurePath
 from shlex import quote
-from typing import BinaryIO
 
-_PROC = Path("/proc")
 _HEADER = struct.Struct("<4sB11xHHIQQQIHHHHHH")  # of an ELF file of 64 bits
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _INTERPRETER = 3  # type of the segment that names the dynamic linker
@@ -21,12 +20,13 @@ _VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT")
 
 def why_not_preloaded(pid: int) -> str:
     """Return the reason in a few words; "" if it is not known, or the process has ended."""
+    from fgsched.system.process import file_of  # each command imports this module
+
     if _is_secure(pid):
         return "it has the privileges of its file: setuid or capabilities"
     try:
-        with (_PROC / str(pid) / "exe").open("rb") as program:
-            linker = _linker_of(program)
-        variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        linker = _linker_of(partial(file_of, pid, "exe"))
+        variables = file_of(pid, "environ").split(b"\0")
     except (OSError, struct.error):
         return ""
     except ValueError as error:
@@ -38,25 +38,28 @@ def why_not_preloaded(pid: int) -> str:
     )
 
 
-def _linker_of(program: BinaryIO) -> str:
-    """Return the file name of a program's dynamic linker. Raises ValueError with why it has none."""
-    magic, width, *rest = _HEADER.unpack(program.read(_HEADER.size))
+def _linker_of(read: Callable[[int, int], bytes]) -> str:
+    """Return the file name of a program's dynamic linker. Raises ValueError with why it has none.
+
+    Args:
+        read: returns a part of the program, by offset and length.
+    """
+    magic, width, *rest = _HEADER.unpack(read(0, _HEADER.size))
     if magic != b"\x7fELF" or width != 2:
         raise ValueError("it is not a program of 64 bits")
     table, size, count = rest[4], rest[8], rest[9]
-    for at in range(min(count, _MOST_SEGMENTS)):
-        program.seek(table + at * size)
-        kind, _, offset, _, _, length, *_ = _SEGMENT.unpack(program.read(_SEGMENT.size))
+    segments = read(table, min(count, _MOST_SEGMENTS) * size)
+    for at in range(0, len(segments), size):
+        kind, _, offset, _, _, length, *_ = _SEGMENT.unpack_from(segments, at)
         if kind == _INTERPRETER:
-            program.seek(offset)
-            return PurePath(program.read(min(length, 4096)).rstrip(b"\0").decode(errors="replace")).name
+            return PurePath(read(offset, min(length, 4096)).rstrip(b"\0").decode(errors="replace")).name
     raise ValueError("it is statically linked")
 
 
 def _is_secure(pid: int) -> bool:
     """Tell whether the dynamic linker of a process ignored LD_PRELOAD; False if this user may not know."""
     try:
-        data = (_PROC / str(pid) / "auxv").read_bytes()
+        data = Path(f"/proc/{pid}/auxv").read_bytes()  # the kernel has a copy: nobody can delay this
     except OSError:
         return False
     pairs = struct.iter_unpack("@LL", data[: len(data) // 16 * 16])

@@ -3,16 +3,21 @@
 The kernel reuses a pid. A pid with start time and boot id identifies one process uniquely.
 """
 
+import atexit
+import errno
 import os
 import re
 import signal as signals
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
 from msgspec import Struct
+
+from fgsched.system import processfiles
+from fgsched.system.processfiles import ProcessFiles, read_bounded
 
 Watch = Callable[[int, Callable[[], None]], None]  # (pidfd, called when the process has exited)
 _PROC = Path("/proc")
@@ -180,8 +185,9 @@ def marked(job_dir: str | os.PathLike[str], uid: int | None = None) -> list[Iden
         uid: the owner of the job; processes of other users than the owner and root are omitted.
     """
     mark = b"FG_JOB_DIR=" + os.fsencode(job_dir)
-    identities = [identity for pid in _pids() if (identity := identify(pid)) and mark in _environment(pid)]
-    return identities if uid is None else [one for one in identities if may_be_of(one.pid, uid)]
+    identities = {pid: identity for pid in _pids() if (identity := identify(pid))}
+    environments = _files(identities, "environ", None if uid is None else {uid})
+    return [identities[pid] for pid, variables in environments.items() if mark in variables.split(b"\0")]
 
 
 def may_be_of(pid: int, uid: int) -> bool:
@@ -202,11 +208,15 @@ def owner_of(pid: int) -> int | None:
     return int(real[1]) if real else None
 
 
-def started_below(directory: str) -> dict[str, list[Identity]]:
-    """Return {FG_JOB_DIR: processes} of the living processes whose FG_JOB_DIR starts with `directory`."""
+def started_below(directory: str, uids: Collection[int] | None = None) -> dict[str, list[Identity]]:
+    """Return {FG_JOB_DIR: processes} of the living processes whose FG_JOB_DIR starts with `directory`.
+
+    Args:
+        uids: the owners of the jobs; processes of other users than these and root are omitted. None: of all.
+    """
     grouped_identities: dict[str, list[Identity]] = {}
-    for pid in _pids():
-        job_dir = started_with(pid, "FG_JOB_DIR")
+    for pid, variables in _files(_pids(), "environ", uids).items():
+        job_dir = _value(variables, "FG_JOB_DIR")
         if job_dir.startswith(directory) and (identity := identify(pid)):
             grouped_identities.setdefault(job_dir, []).append(identity)
     return grouped_identities
@@ -214,18 +224,23 @@ def started_below(directory: str) -> dict[str, list[Identity]]:
 
 def started_with(pid: int, name: str) -> str:
     """Return the value of an environment variable at the start of a process, or "" if it cannot be read."""
+    return _value(_files([pid], "environ").get(pid, b""), name)
+
+
+def _value(variables: bytes, name: str) -> str:
     mark = os.fsencode(name) + b"="
-    values = (entry[len(mark) :] for entry in _environment(pid) if entry.startswith(mark))
+    values = (entry[len(mark) :] for entry in variables.split(b"\0") if entry.startswith(mark))
     return os.fsdecode(next(values, b""))
 
 
 def maps(pid: int, name: str) -> bool | None:
     """Return whether a file named `name` is mapped into a process; False if this user may not know.
 
-    None means that the process is exiting: it has no mappings left, but may still have files open.
+    None means that the process is exiting: it has no mappings left, but may still have files open. Or root
+    has had no answer about the process of another user.
     """
     try:
-        text = Path(f"/proc/{pid}/maps").read_bytes()
+        text = file_of(pid, "maps")
     except PermissionError:
         return False
     except OSError:
@@ -233,16 +248,42 @@ def maps(pid: int, name: str) -> bool | None:
     return f"/{name}\n".encode() in text if text else None
 
 
+def file_of(pid: int, name: str, offset: int = 0, size: int = processfiles.MOST) -> bytes:
+    """Return a part of a file in /proc/PID that shows the memory or the program of a process.
+
+    Raises:
+        OSError: it cannot be read, or root has had no answer about the process of another user.
+    """
+    if os.geteuid() != 0 or (owner := owner_of(pid)) in (0, None):
+        return read_bounded(f"/proc/{pid}/{name}", offset, size)
+    contents = _of_others.read({pid: owner}, name, offset, size)
+    if pid not in contents:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), f"/proc/{pid}/{name}")
+    return contents[pid]
+
+
+def _files(pids: Iterable[int], name: str, uids: Collection[int] | None = None) -> dict[int, bytes]:
+    """Return {pid: file} of the processes whose file can be read, of root and these users (None: all)."""
+    contents, owners = dict[int, bytes](), dict[int, int]()
+    is_root = os.geteuid() == 0
+    for pid in pids:
+        owner = owner_of(pid) if is_root or uids is not None else None
+        if uids is not None and owner not in (0, *uids):
+            continue
+        if is_root and owner:
+            owners[pid] = owner
+            continue
+        with suppress(OSError):
+            contents[pid] = read_bounded(f"/proc/{pid}/{name}")
+    return contents | _of_others.read(owners, name)
+
+
+_of_others = ProcessFiles()  # a hanging helper is a fact of the host and concerns all who ask
+atexit.register(_of_others.close)
+
+
 def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir(_PROC) if name.isdigit())
-
-
-def _environment(pid: int) -> list[bytes]:
-    """Return the environment at the start of a process; empty if it has exited or cannot be read."""
-    try:
-        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
 
 
 def _stat(pid: int) -> _Stat | None:
@@ -325,7 +366,7 @@ def supervisor_above(pid: int, parents: Mapping[int, int]) -> Identity | None:
 def is_own_supervisor(pid: int) -> bool:
     """Return whether a process is a shepherd or a spawner of this user."""
     try:
-        return is_supervisor(pid) and os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid() and is_supervisor(pid)
     except OSError:
         return False
 
@@ -347,7 +388,7 @@ def is_supervisor(pid: int) -> bool:
 def _runs_a_task_prolog(pid: int) -> bool:
     """Return whether this process of the program belongs to a job: it runs the task prolog."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:2] == [b"task"]
+        return file_of(pid, "cmdline", size=4096).split(b"\0")[1:2] == [b"task"]
     except OSError:
         return False
 

@@ -1,0 +1,159 @@
+"""Files of /proc of processes of other users, which root reads without waiting for these users."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+import silent
+from awaiting import PATIENCE, rest, state_of
+from fgsched.gpus.processes import ProcessNames
+from fgsched.launch.launcher import started_below
+from fgsched.system import process, processfiles
+from fgsched.system.preloading import why_not_preloaded
+from fgsched.system.processfiles import ProcessFiles, read_bounded
+
+ANN, BOB = 4001, 4002
+needs_users = pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0")
+
+# Maps a file past the cache, while another program waits for a page of the file in the cache: the kernel
+# waits for this page with the memory map of the process locked.
+_MAPS = """
+import ctypes, mmap, os, sys
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+os.setresuid(*[int(sys.argv[2])] * 3)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # dumpable: /proc/PID is the user's
+os.write(1, b"opened\\n")
+os.read(0, 1)
+mmap.mmap(descriptor, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ)
+"""
+_LONG = "x" * 20_000
+
+
+@contextmanager
+def running(*command, uid, **variables):
+    """Run a program of a user until the end of the block."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    child = subprocess.Popen(command, **pipes, user=uid, env={"PAD": _LONG, **variables})
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+@contextmanager
+def hanging(file, *, uid, **variables):
+    """Run a program whose variables cannot be read while the file system is mounted: until the block ends."""
+    program = (sys.executable, "-c", _MAPS, str(file.place), str(uid))
+    with running(*program, uid=0, **variables) as child:
+        assert child.stdout.readline() == b"opened\n"
+        with running("cat", file.place, uid=0):
+            assert file.is_read.wait(PATIENCE)
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            while state_of(child.pid) != "D":
+                rest()
+            try:
+                yield child
+            finally:
+                release(file)
+
+
+def release(file):
+    """End the file system, so that all who wait for it go on."""
+    subprocess.run(["umount", "-f", file.place], check=False, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def unread(tmp_path, monkeypatch):
+    """A file whose reads are never answered, and a reader without a memory of other tests."""
+    files = ProcessFiles()
+    monkeypatch.setattr(process, "_of_others", files)
+    path = tmp_path / "unread"
+    path.write_bytes(b"")
+    with silent.unread(path) as file:
+        yield file
+    files.close()
+
+
+@pytest.mark.root
+@needs_users
+@silent.needs_fuse
+def test_root_finds_the_processes_of_others_beside_one_whose_variables_are_never_read(unread):
+    with (
+        hanging(unread, uid=ANN, FG_JOB_DIR="/run/job/1.1") as silent_one,
+        running("sleep", "1000000", uid=BOB, FG_JOB_DIR="/run/job/2.1") as sleeper,
+    ):
+        began = time.monotonic()
+        assert process.started_with(silent_one.pid, "FG_JOB_DIR") == ""
+        assert [each.pid for each in process.marked("/run/job/2.1", BOB)] == [sleeper.pid]
+        assert [each.pid for each in process.marked("/run/job/2.1")] == [sleeper.pid]
+        assert [each.pid for each in started_below("/run/job/2")["/run/job/2.1"]] == [sleeper.pid]
+        assert process.marked("/run/job/1.1", ANN) == []
+        assert time.monotonic() - began < 30, "one helper hangs for a user, whoever asks"
+        assert process._of_others.is_hanging(ANN)
+        assert not process._of_others.is_hanging(BOB)
+
+
+@pytest.mark.root
+@needs_users
+@silent.needs_fuse
+def test_what_a_silent_process_on_a_gpu_is_called_and_lacks_is_told_without_waiting(unread):
+    with hanging(unread, uid=ANN) as child:
+        people = ProcessNames().of([child.pid])
+        assert people[child.pid].uid == ANN
+        assert people[child.pid].command.startswith("python")
+        assert process.maps(child.pid, "libfgshim.so") is None
+        assert why_not_preloaded(child.pid) == ""
+        assert not process.is_own_supervisor(child.pid)
+
+
+@pytest.mark.root
+@needs_users
+@silent.needs_fuse
+def test_a_user_is_read_again_when_the_hanging_helper_has_exited_and_a_minute_is_over(tmp_path, unread):
+    now = [time.monotonic()]
+    files = ProcessFiles(clock=lambda: now[0])
+    with hanging(unread, uid=ANN) as child, running("sleep", "1000000", uid=ANN, A="b") as sleeper:
+        owners = {child.pid: ANN, sleeper.pid: ANN}
+        assert files.read(owners, "environ") == {}
+        now[0] += 3600
+        release(unread)
+        files._hanging[ANN][0].wait(60)
+        assert b"A=b" in files.read({sleeper.pid: ANN}, "environ")[sleeper.pid].split(b"\0")
+    files.close()
+
+
+@pytest.mark.root
+@needs_users
+def test_of_a_process_only_a_bounded_part_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "_of_others", files := ProcessFiles())
+    with running("sleep", "1000000", uid=ANN) as child:
+        assert len(files.read({child.pid: ANN}, "environ", size=1000)[child.pid]) == 1000
+        assert files.read({child.pid: ANN}, "environ", 4, 3) == {child.pid: b"xxx"}
+    assert files.read({child.pid: ANN}, "environ") == {}, "it has ended"
+    files.close()
+
+
+def test_more_files_than_fit_into_a_pipe_are_read_and_those_that_cannot_be_are_left_out():
+    files = ProcessFiles()
+    owners = {os.getpid(): 0} | dict.fromkeys(range(10_000_000, 10_002_000), 0)
+    assert files.read(owners, "comm") == {os.getpid(): read_bounded("/proc/self/comm")}
+    files.close()
+
+
+def test_a_helper_that_ends_at_a_question_is_replaced_and_its_user_is_left_out_for_a_minute():
+    now = [0.0]
+    broken = [sys.executable, "-I", "-S", "-c", "import os; os.write(1, b'\\n'); os.read(0, 100)"]
+    files = ProcessFiles(broken, lambda: now[0])
+    assert files.read({1: ANN, 2: BOB}, "environ") == {}
+    assert [files.is_hanging(uid) for uid in (ANN, BOB)] == [True, True]
+    now[0] = processfiles._PAUSE
+    for helper, _ in files._hanging.values():
+        helper.wait()
+    assert not files.is_hanging(ANN)
+    files.close()
