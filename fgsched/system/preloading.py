@@ -59,7 +59,7 @@ def _linker_of(read: Callable[[int, int], bytes]) -> str:
 def _is_secure(pid: int) -> bool:
     """Tell whether the dynamic linker of a process ignored LD_PRELOAD; False if this user may not know."""
     try:
-        data = Path(f"/proc/{pid}/auxv").read_bytes()  # the kernel has a copy: nobody can delay this
+        data = Path(f"/proc/{pid}/auxv").read_bytes()  # of a copy in the kernel
     except OSError:
         return False
     pairs = struct.iter_unpack("@LL", data[: len(data) // 16 * 16])
