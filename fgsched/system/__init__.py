@@ -23,6 +23,7 @@ paths         paths of the state, the run directory, the socket and the configur
 places        directories and files in places that others share, reached through descriptors
 preloading    variables of the dynamic loader, and why a preloaded library is not in a process
 process       identify processes by pid, start time and boot, and send signals to them
+processfiles  files in /proc of other users' processes, read without waiting for them
 runplace      decide where the run directory of a user's controller lies
 safeopen      open only safe files, and become another user for good
 sdnotify      notify the service manager: ready, still alive, stopping
