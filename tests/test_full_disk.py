@@ -2,16 +2,23 @@
 
 import errno
 import os
+import shutil
+import subprocess
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from awaiting import PATIENCE, rest
 from fakehost import UIDS, hosting, why_not
+from fgsched import protocol
+from live_host import living
 from mailserver import serving
 
 _WHY_NOT = why_not()
-pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")]
+pytestmark = pytest.mark.root
+needs_hosts = pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")
 OPTIONS = {"blocks": "size=12m", "inodes": "size=64m,nr_inodes=120"}
 STATE = "var/lib/fgsched"
 
@@ -44,7 +51,7 @@ class Filled:
                     file.write(bytes(size))
                     file.flush()
             except OSError as error:
-                if error.errno != errno.ENOSPC:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
                 return
             if not size and self._count > 5000:  # inodes are not limited
@@ -69,6 +76,7 @@ def waiting_mails(host):
     return os.listdir(host.root / STATE / "mail/new")
 
 
+@needs_hosts
 @pytest.mark.parametrize("lacking", OPTIONS)
 def test_what_ends_on_a_full_disk_is_stored_and_mailed_once_when_there_is_space(tmp_path, lacking):
     with serving(tmp_path / "mails") as server, hosting(config=_config(server), started=False) as host:
@@ -97,3 +105,63 @@ def test_what_ends_on_a_full_disk_is_stored_and_mailed_once_when_there_is_space(
 
 def _config(server):
     return '[gpus]\ndevices = "sim:2x16G"\n[host]\ncpus = 64\n' + server.settings(domain='"example.org"')
+
+
+# -- a quota ------------------------------------------------------------------------------------------
+
+
+def _quotas() -> str:
+    """Return why no file system with a quota can be made; "" if one can."""
+    if os.geteuid() != 0 or not Path("/dev/loop-control").exists():
+        return "needs uid 0 and loop devices"
+    if not shutil.which("mkfs.btrfs") or "btrfs" not in Path("/proc/filesystems").read_text():
+        return "needs btrfs, whose subvolumes have quotas without tools of the kernel's quotas"
+    return ""
+
+
+needs_quotas = pytest.mark.skipif(bool(_quotas()), reason=_quotas() or "can be made")
+
+
+@contextmanager
+def limited(folder, size):
+    """Yield a directory with a quota of `size` (as "24M") in a file system that has more space."""
+    image, place = folder / "image", folder / "disk"
+    place.mkdir()
+    image.touch()
+    os.truncate(image, 256 << 20)
+    run = (
+        ("mkfs.btrfs", "-q", image),
+        ("mount", "-o", "loop", image, place),
+        ("btrfs", "quota", "enable", place),
+    )
+    made = (
+        ("btrfs", "subvolume", "create", place / "home"),
+        ("btrfs", "qgroup", "limit", size, place / "home"),
+    )
+    try:
+        for command in (*run, *made):
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        yield place / "home"
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=False)
+
+
+@needs_quotas
+def test_a_users_controller_whose_quota_is_used_up_says_so_goes_on_and_loses_nothing(tmp_path):
+    with limited(tmp_path, "24M") as place, living(place / "state") as home:
+        running = home.running()
+        ended = home.ended("exit 7")
+        pid = home.client.call(protocol.Ping()).pid
+        with Filled(place):
+            refused = home.run("fgsub", "--gpus=0.25", "--wrap", "true")
+            assert (refused.status, refused.out) == (6, "")
+            assert f"the quota for {place}" in refused.err, refused.err
+            assert home.job(running)["state"] == "RUNNING"
+            told = home.run("fgsched", "doctor")
+            assert f"FAIL disk        the quota for {place}" in told.out, told.out
+            killed = home.run("fgcancel", "--signal=KILL", str(running))
+            assert killed.status == 0, killed.err
+        become(lambda: home.job(running)["state"] == "FAILED")
+        assert home.client.call(protocol.Ping()).pid == pid, "the same controller"
+        assert home.job(ended)["exit_code"] == 7
+        become(lambda: home.run("fgsub", "--gpus=0.25", "--wrap", "true").status == 0)

@@ -29,6 +29,7 @@ from fgsched.store import Store, files
 from fgsched.store.connection import may_lose_commits, version
 from fgsched.store.recovering import Recovered, recover
 from fgsched.system import cgroups, generations, logins, mounts, ownhost
+from fgsched.system.disk import has_used_up_quota
 from fgsched.system.paths import Paths, taken
 from fgsched.system.runplace import file_system, open_to_others
 from fgshim import library, spawner
@@ -281,6 +282,8 @@ def _space(places: Paths, seen: _Seen) -> CheckResult:
     text = f"{free >> 20}M are left for {places.state}"
     if space.f_files and not space.f_favail:
         free, text = 0, f"no new file can be made in {places.state}: its disk has no inode left"
+    if has_used_up_quota(place):
+        free, text = 0, f"the quota for {place} is used up"
     if free >= _SPACE:
         return CheckResult("disk", OK, text)
     remedy = "Free some: on a full disk nothing is submitted, and a stopped controller does not start."

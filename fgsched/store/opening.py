@@ -388,6 +388,10 @@ def refusal(path: Path, error: Exception, remedy: str = RECOVER) -> StorageError
     """Return the error for a file that SQLite cannot open."""
     if isinstance(error, UnicodeDecodeError):
         return StorageError(f"{path} is damaged: its schema has text that is not UTF-8", remedy)
+    if "I/O" in str(error) and disk.has_used_up_quota(path.parent):
+        return StorageError(
+            f"{path} cannot be written: the quota for {path.parent} is used up", "Free some space there."
+        )
     if "locked" in str(error):
         return StorageError(f"{path} is in use by another program", "Close what has it open (a shell?).")
     if "disk" in str(error) and "full" in str(error):

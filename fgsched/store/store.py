@@ -35,6 +35,7 @@ from fgsched.store.rows import (
     request_text,
 )
 from fgsched.store.schema import SQL
+from fgsched.system import disk
 
 # -- ended jobs that have moved from the queue to the accounts ------------------------------------
 
@@ -158,6 +159,9 @@ T = TypeVar("T")
 _Material = tuple[int, int]  # ids of a script and an environment
 
 
+_REFUSED_BY_QUOTA = {"SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE"}  # names of errors; a full disk has its own
+
+
 class StorageBroken(StorageError):
     """Raised if the disk failed and it is unknown which data were written; the file must be reopened."""
 
@@ -167,7 +171,10 @@ def is_fatal(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
-def _unwritten(error: sqlite3.DatabaseError) -> StorageError:
+def _unwritten(error: sqlite3.DatabaseError, place: Path) -> StorageError:
+    if error.sqlite_errorname in _REFUSED_BY_QUOTA and disk.has_used_up_quota(place):
+        cause = f"the queue cannot be written: the quota for {place} is used up"
+        return StorageError(cause, "Nothing of this request was stored. Free some space there and repeat it.")
     cause = f"the queue cannot be written: {error}"
     if "full" in str(error):
         remedy = "Nothing of this request was stored. Free some space on its disk and repeat it."
@@ -255,7 +262,7 @@ class Store:
         except sqlite3.DatabaseError as error:
             self._undo()
             if is_fatal(error):
-                raise self._noted(_unwritten(error)) from error
+                raise self._noted(_unwritten(error, Path(self.path).parent)) from error
             raise
         except BaseException:
             self._undo()

@@ -15,6 +15,19 @@ _PIECE = 2**20  # bytes that are copied at once
 FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
+def has_used_up_quota(place: Path) -> bool:
+    """Tell whether a quota refuses one MiB more in a directory, which SQLite reports as an I/O error."""
+    try:
+        fd = os.open(place, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, _PIECE)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return error.errno == errno.EDQUOT
+    return False
+
+
 class Kernel:
     """The system calls that change durable files. Tests replace it to let them fail."""
 
