@@ -284,6 +284,43 @@ def test_an_event_that_fails_outside_every_boundary_is_found_by_itself():
     assert world.job(1).state is JobState.COMPLETED
 
 
+def test_a_job_whose_begin_cannot_be_noted_is_held_and_the_others_begin():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)] * 2, begin=int(world.now) + 100)
+    real = world.engine.eligibility._ring
+
+    def ring(job, now):
+        if job.id == 1:
+            raise Broken("ring")
+        real(job, now)
+
+    world.engine.eligibility._ring = ring
+    world.now += 101
+    rest(world)
+    assert (world.job(1).state, world.job(1).reason) == (JobState.PENDING, Reason.INTERNAL_ERROR)
+    assert world.job(2).state is JobState.RUNNING
+
+
+def test_the_slot_of_a_job_that_is_set_aside_is_not_given_to_another():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)] * 2)
+    world.settle()
+    real = world.engine.store.steps.write
+
+    def write():
+        if any(row[0] == 1 for row in world.store.steps._new):
+            raise Broken("rows")
+        real()
+
+    world.store.steps.write = write
+    world.host.finish(1, 1, a_result())
+    rest(world)
+    assert list(world.engine.jobtable.aside) == [1]
+    world.submit([a_demand(2500)])
+    rest(world)
+    assert len({world.job(number).slot for number in (1, 2, 3)}) == 3
+
+
 # -- rows that cannot be read -----------------------------------------------------------------------
 
 DAMAGE = {

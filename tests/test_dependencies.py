@@ -221,6 +221,19 @@ def test_after_waits_until_the_job_has_been_started_and_then_for_its_minutes():
     assert world.job(job).depends == ""
 
 
+def test_the_minutes_after_an_array_begin_when_its_tasks_have_been_started():
+    world = a_world(a_demand(100), array="0-1")
+    job = after(world, "after:1+1")
+    assert state(world, job) == ("PD", "Dependency")
+    started = max(row.started_at for row in world.engine.jobtable.jobs.values() if row.started_at)
+    for row in sorted(row for row, _ in world.host.running):
+        end(world, row)
+    assert world.engine.jobtable.wait_index.next_due == started + 60
+    world.now = started + 60
+    world.settle()
+    assert world.job(job).depends == ""
+
+
 def test_of_one_name_only_one_runs():
     world = a_world()
     first, second = after(world, "singleton"), after(world, "singleton")
