@@ -251,6 +251,9 @@ def maps(pid: int, name: str) -> bool | None:
 def file_of(pid: int, name: str, offset: int = 0, size: int = processfiles.MOST) -> bytes:
     """Return a part of a file in /proc/PID that shows the memory or the program of a process.
 
+    Args:
+        offset, size: bytes.
+
     Raises:
         OSError: it cannot be read, or root has had no answer about the process of another user.
     """

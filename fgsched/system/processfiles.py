@@ -24,7 +24,7 @@ _CHUNK = 1 << 16
 
 
 def read_bounded(path: str, offset: int = 0, size: int = MOST) -> bytes:
-    """Return at most `size` bytes of a file from an offset.
+    """Return at most `size` bytes of a file from an offset in bytes.
 
     Raises:
         OSError: it cannot be read.
@@ -64,6 +64,7 @@ class ProcessFiles:
         Args:
             owners: {pid: real uid}.
             name: of the file in /proc/PID.
+            offset, size: bytes.
         """
         with self._lock:
             return self._read(owners, name, offset, size)
@@ -98,6 +99,9 @@ class ProcessFiles:
     def close(self) -> None:
         """End the helper; the next question starts another one."""
         self._hanging = {uid: each for uid, each in self._hanging.items() if each[0].poll() is None}
+        self._end()
+
+    def _end(self) -> None:
         helper, self._helper = self._helper, None
         if helper is not None:
             helper.kill()
@@ -122,7 +126,7 @@ class ProcessFiles:
     def _running(self) -> subprocess.Popen[bytes]:
         """Return the helper; a new one has started to read its questions."""
         if self._helper is None or self._helper.poll() is not None:
-            self.close()
+            self._end()
             self._helper = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", env={}, bufsize=0
             )
