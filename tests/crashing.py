@@ -169,12 +169,15 @@ def kill_controller(home: "Home") -> None:
 
 
 def leftovers(run: Path) -> list[str]:
-    """Return the claims, results and job directories that ended jobs left; tombstones stay by design."""
+    """Return the claims, results and job directories that ended jobs left.
+
+    Tombstones stay by design, and the directories that shepherds keep for further jobs.
+    """
     return [
         f"{name}/{entry}"
         for name in ("claim", "result", "job")
         for entry in os.listdir(run / name)
-        if name == "job" or os.readlink(run / name / entry) != "T"
+        if (not entry.startswith(".") if name == "job" else os.readlink(run / name / entry) != "T")
     ]
 
 
