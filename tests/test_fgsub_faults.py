@@ -230,7 +230,7 @@ def small_disk(tmp_path):
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("this host does not let us mount a file system")
     yield path
-    subprocess.run(["umount", path], check=True)
+    subprocess.run(["umount", "--lazy", path], check=True)
 
 
 FULL = "the queue cannot be written: database or disk is full"

@@ -248,7 +248,7 @@ def small_disk(tmp_path, clock):
         (disk / "filler").unlink(missing_ok=True)  # the controller needs space to end its jobs
         if home.places.socket.exists():
             home.leave()
-        subprocess.run(["umount", disk], check=True)
+        subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 def _told(home):

@@ -563,7 +563,7 @@ def test_a_result_is_stored_where_a_link_may_have_1023_bytes(place):
             result = one.launch("#!/bin/sh\n", stdout="x/" * 500 + "out").result()
         assert (result.cause, result.errno) == ("launch", errno.ENOENT)
     finally:
-        subprocess.run(["umount", run], check=True)
+        subprocess.run(["umount", "--lazy", run], check=True)
 
 
 def test_a_run_directory_that_is_mounted_noexec_will_do(place):
