@@ -299,10 +299,10 @@ class Watch:
     def _connect(self, timeout: float) -> bool:
         """Connect and send the request; return False if the controller is starting for so many seconds."""
         try:
-            found = connect(self._places, may_start=self._may_start, until=time.monotonic() + timeout)
+            sock = connect(self._places, may_start=self._may_start, until=time.monotonic() + timeout)
         except TimedOut:
             return False
-        self._socket, self._in = found, b""
+        self._socket, self._in = sock, b""
         with suppress(ConnectionError):  # its answer, sent before it closed the connection, is read later
             self._socket.sendall(self._request)
         return True
@@ -422,12 +422,12 @@ class _StartPatience:
 
     def look(self, pid: int) -> None:
         """Tell the user of a long wait for the controller `pid`. Raises TimedOut at its end."""
-        which = f"the controller (pid {pid})" if pid else "the controller"
+        label = f"the controller (pid {pid})" if pid else "the controller"
         if not self.left:
-            raise TimedOut(f"{which} is still starting", f"Its log tells more: {_logs(self._places)}")
+            raise TimedOut(f"{label} is still starting", f"Its log tells more: {_logs(self._places)}")
         if self._until is None and not self._is_told and time.monotonic() - self._since >= _SILENT:
             self._is_told = True
-            _say_waiting(self.why if self.why and not pid else f"{which} is starting")
+            _say_waiting(self.why if self.why and not pid else f"{label} is starting")
 
 
 def _say_waiting(why: str) -> None:
@@ -498,9 +498,9 @@ def _trust(sock: socket.socket, places: Paths) -> None:
     owner = 0 if places.mode == "system" else os.geteuid()
     _, uid, _ = _credentials(sock)
     if uid != owner:
-        whose = "yours" if owner else "root's"
+        owner_label = "yours" if owner else "root's"
         raise Unreachable(
-            f"the controller at {places.socket} is not {whose}: it belongs to uid {uid}",
+            f"the controller at {places.socket} is not {owner_label}: it belongs to uid {uid}",
             "Nothing was sent to it. Tell the administrator, or set FG_HOME to a directory of yours.",
         )
 
@@ -578,25 +578,25 @@ def _start_own(places: Paths, options: tuple[str, ...], patience: _StartPatience
         descriptor = os.open(places.log, _LOG_FLAGS, 0o600)
     try:
         hold_low_descriptors()
-        ours, theirs = os.pipe()
-        child = _execute(theirs, descriptor, options)
+        read_end, write_end = os.pipe()
+        child = _execute(write_end, descriptor, options)
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        raise Unreachable(f"the controller cannot be started: {what}") from None
-    os.close(theirs)
+        cause = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        raise Unreachable(f"the controller cannot be started: {cause}") from None
+    os.close(write_end)
     os.close(descriptor)
-    with open(ours, "rb") as pipe:
+    with open(read_end, "rb") as pipe:
         try:
             _await_word(pipe.fileno(), places, patience)
         except TimedOut:
             child.returncode = 0  # it continues to start
             raise
-        said = pipe.readline()
-    if not said:
+        line = pipe.readline()
+    if not line:
         raise Unreachable(
             f"the controller did not start (exit {child.wait()})", f"Its log tells why: {places.log}"
         )
-    message = msgspec.json.decode(said)
+    message = msgspec.json.decode(line)
     if "ready" in message:
         child.returncode = 0  # it outlives us
         return None

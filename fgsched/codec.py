@@ -176,17 +176,17 @@ def _path_to(value: Any, is_bad: Callable[[str], bool]) -> str:
     The path is built only after the text is found: building it for every value would take quadratic time.
     """
     if isinstance(value, dict):
-        for key, one in value.items():
-            if is_bad(key) or (isinstance(one, str) and is_bad(one)):
+        for key, member in value.items():
+            if is_bad(key) or (isinstance(member, str) and is_bad(member)):
                 return f".{quoted(key)[1:-1]}"
-            if found := _path_to(one, is_bad):
-                return f".{quoted(key)[1:-1]}{found}"
+            if path := _path_to(member, is_bad):
+                return f".{quoted(key)[1:-1]}{path}"
     elif isinstance(value, list):
-        for place, one in enumerate(value):
-            if isinstance(one, str) and is_bad(one):
+        for place, member in enumerate(value):
+            if isinstance(member, str) and is_bad(member):
                 return f"[{place}]"
-            if found := _path_to(one, is_bad):
-                return f"[{place}]{found}"
+            if path := _path_to(member, is_bad):
+                return f"[{place}]{path}"
     return ""
 
 
@@ -207,9 +207,9 @@ def _malformed(error: Exception) -> BadUsage:
     text = str(error)
     if long := _TOO_LONG.fullmatch(text):
         kind, limit, path = long.groups()
-        what = "characters" if kind == "str" else "values"
+        unit = "characters" if kind == "str" else "values"
         return BadUsage(
-            f"{_FIELD.findall(path)[-1]} has more than {limit} {what} (at `{path}`)", "Shorten it."
+            f"{_FIELD.findall(path)[-1]} has more than {limit} {unit} (at `{path}`)", "Shorten it."
         )
     if len(text) > 2 * _SHOWN:  # the field is named at the end
         text = f"{text[:_SHOWN]}…{text[-_SHOWN:]}"
@@ -220,9 +220,9 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, str):
         return without_halves(escape_bytes(value))
     if isinstance(value, dict):
-        return {_escaped(key): _escaped(one) for key, one in value.items()}
+        return {_escaped(key): _escaped(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_escaped(one) for one in value]
+        return [_escaped(member) for member in value]
     return value
 
 
@@ -240,7 +240,7 @@ def _restored(value: Any) -> Any:
     if isinstance(value, str):
         return restore_bytes(value)
     if isinstance(value, dict):
-        return {restore_bytes(key): _restored(one) for key, one in value.items()}
+        return {restore_bytes(key): _restored(member) for key, member in value.items()}
     if isinstance(value, list):
-        return [_restored(one) for one in value]
+        return [_restored(member) for member in value]
     return value

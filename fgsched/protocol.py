@@ -1187,8 +1187,8 @@ class ListAssociations(Question[Associations], frozen=True, tag="associations"):
 def _leaves(kind: type[Call[Any]]) -> Iterator[type[Call[Any]]]:
     """Yield the subclasses of `kind` that have no subclasses."""
     below = kind.__subclasses__()
-    for one in below:
-        yield from _leaves(one)
+    for subclass in below:
+        yield from _leaves(subclass)
     if not below:
         yield kind
 
@@ -1204,6 +1204,6 @@ def name_of(kind: type[Call[Any]]) -> str:
 @cache
 def answer_of(kind: type[Call[Answer]]) -> type[Answer]:
     """Return the type of the answer to a call of `kind`."""
-    bases = (base for one in kind.__mro__ for base in getattr(one, "__orig_bases__", ()))
+    bases = (base for base_type in kind.__mro__ for base in getattr(base_type, "__orig_bases__", ()))
     answer: type[Answer] = next(args[0] for base in bases if (args := get_args(base)))
     return answer

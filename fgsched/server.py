@@ -111,8 +111,8 @@ class ClientConnection:
     def end_list(self, name: str, answer: msgspec.Struct) -> None:
         """End the list, and the answer with the other fields of `answer`."""
         self.is_answering = False
-        rest = {key: value for key, value in msgspec.structs.asdict(answer).items() if key != name}
-        self._put(b"]%s}}\n" % (b"," + codec.encode(rest)[1:-1] if rest else b""))
+        fields = {key: value for key, value in msgspec.structs.asdict(answer).items() if key != name}
+        self._put(b"]%s}}\n" % (b"," + codec.encode(fields)[1:-1] if fields else b""))
 
     def fail(self, error: FgschedError) -> None:
         """Answer with an error. `busy` tells the client when to retry."""

@@ -315,7 +315,7 @@ class World:
         def act(now: float) -> Effect:
             known = self.store.submitted(1, key)
             if known is None:
-                made = self.store.submit(jobs, key=key, who=(1, 1, user), now=now)
+                made = self.store.submit(jobs, key=key, submitter=(1, 1, user), now=now)
                 for job in made:
                     self.engine.jobtable.put(job)
                 known = range(made[0].id, made[-1].id + 1)

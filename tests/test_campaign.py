@@ -25,7 +25,7 @@ request = Request(name="job", demand=Demand())
 job = NewJob(request=request, script=b"#!/bin/sh\\n" + b"x" * 9000, environment=b"A=1\\0")
 for number in range(60):
     with store.write():
-        ids = store.submit([job], key=f"key-of-submission-{number}", who=(1, 1, "ann"), now=1.0)
+        ids = store.submit([job], key=f"key-of-submission-{number}", submitter=(1, 1, "ann"), now=1.0)
     with open(log, "ab", buffering=0) as told:
         told.write(b"a %d 1\\n" % ids[0].id)
     if number % 30 == 10:

@@ -19,7 +19,7 @@ FILES = QUEUE_FILES[:4]  # without the checksums
 
 def submit(store, number):
     with store.write():
-        store.submit(new_jobs([a_demand(1)]), key=f"key-of-16-letters-{number}", who=ANN, now=5.0)
+        store.submit(new_jobs([a_demand(1)]), key=f"key-of-16-letters-{number}", submitter=ANN, now=5.0)
 
 
 @pytest.fixture

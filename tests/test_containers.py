@@ -155,7 +155,7 @@ def test_apptainer_takes_references_of_registries():
     ],
 )
 def test_the_runtime_follows_from_the_image(image, is_directory, installed, expected):
-    found = choose(image, is_directory=is_directory, asked="", has=installed.__contains__)
+    found = choose(image, is_directory=is_directory, runtime="", has=installed.__contains__)
     assert found == expected
 
 
@@ -174,7 +174,7 @@ def test_the_runtime_follows_from_the_image(image, is_directory, installed, expe
 )
 def test_a_missing_or_unsuitable_runtime_is_named(image, asked, cause):
     with pytest.raises(Refused) as raised:
-        choose(image, is_directory=False, asked=asked, has=lambda name: False)
+        choose(image, is_directory=False, runtime=asked, has=lambda name: False)
     assert raised.value.cause == cause
 
 

@@ -788,7 +788,7 @@ def test_a_row_with_bytes_that_are_not_utf8_is_read(tmp_path):
     store = Store(path)
     with store.write():
         store.put_gpus([a_gpu(0)])
-        store.submit(new_jobs([a_demand(2500)] * 2), key="k" * 16, who=(1, 1, "ann"), now=1.0)
+        store.submit(new_jobs([a_demand(2500)] * 2), key="k" * 16, submitter=(1, 1, "ann"), now=1.0)
         store._db.execute("UPDATE job SET note = CAST(x'ff41' AS TEXT), attempt = 1 WHERE id = 1")
     assert [past.job.note for past in store.open_past()] == ["\udcffA", ""]
     job = store.past(1).job

@@ -19,7 +19,7 @@ def store():
         for user in ("ann", "bob", "ünïcode"):
             with store.write():
                 who = (number, 7, user)
-                store.submit(new_jobs([a_demand(1)]), key=f"key-of-{user}-{number}", who=who, now=at)
+                store.submit(new_jobs([a_demand(1)]), key=f"key-of-{user}-{number}", submitter=who, now=at)
     store._db.execute("PRAGMA ignore_check_constraints = ON")
     store._db.execute("PRAGMA foreign_keys = OFF")
     yield store

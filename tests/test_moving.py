@@ -207,7 +207,7 @@ class QueueAndAccounts:
         new = NewJob(request=request, script=b"#!/bin/sh %d" % self.keys, environment=b"A=1\0")
         with self.store.write():
             key = f"key-{self.keys}".rjust(16, "k")
-            (job,) = self.store.submit([new], key=key, who=ANN, now=self.wall)
+            (job,) = self.store.submit([new], key=key, submitter=ANN, now=self.wall)
         self.reread()
         return job.id
 
@@ -684,7 +684,7 @@ def test_a_host_that_is_never_idle_moves_all_its_ended_jobs_after_ten_minutes(tm
     with store.write():
         request = Request(name="job", demand=a_demand(0))
         new = [NewJob(request=request, script=b"#!/bin/sh\n", environment=b"")]
-        for job in store.submit(new * 400, key="key-of-16-letters", who=ANN, now=1.0):
+        for job in store.submit(new * 400, key="key-of-16-letters", submitter=ANN, now=1.0):
             assert store.save(job, job.changed(state=JobState.CANCELLED, ended_at=2.0), now=2.0)
     with store.write():
         store.idle.note(1000)

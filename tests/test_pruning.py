@@ -32,7 +32,7 @@ def submit(store, script, environment=b"A=1\0", *, uid=1, at=0.0):
     new = NewJob(request=Request(name="x"), script=script, environment=environment)
     with store.write():
         key = f"{uid}.{store.last_id()}".rjust(16, "k")
-        (job,) = store.submit([new], key=key, who=(uid, 1, f"user{uid}"), now=at)
+        (job,) = store.submit([new], key=key, submitter=(uid, 1, f"user{uid}"), now=at)
     return job
 
 

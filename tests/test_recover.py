@@ -26,7 +26,9 @@ PAGE = 4096
 
 def submit(store, count, key):
     with store.write():
-        return store.submit(new_jobs(a_demand(1) for _ in range(count)), key=f"{key:0>16}", who=ANN, now=5.0)
+        return store.submit(
+            new_jobs(a_demand(1) for _ in range(count)), key=f"{key:0>16}", submitter=ANN, now=5.0
+        )
 
 
 def start(store, job):

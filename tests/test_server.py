@@ -108,7 +108,7 @@ class Counter:
         return {Write: echoed, Stumble: self._stumble}.get(kind)
 
     def _stumble(self, caller, call, now):
-        self.engine.store.submit(new_jobs([a_demand(1)]), key="k" * 16, who=(1, 1, "ann"), now=now)
+        self.engine.store.submit(new_jobs([a_demand(1)]), key="k" * 16, submitter=(1, 1, "ann"), now=now)
         raise ZeroDivisionError
 
     def reader(self, kind):

@@ -167,7 +167,7 @@ class Controlled:
             task, self.next = self.tasks[self.next], self.next + 1
             more = {"partition": task.partition, "time_limit": task.time_limit, "qos": task.qos}
             who, key = (task.uid, task.uid, task.user), f"the-key-of-task-{self.next}"
-            (job,) = self.world.store.submit(new_jobs([task.demand], **more), key=key, who=who, now=now)
+            (job,) = self.world.store.submit(new_jobs([task.demand], **more), key=key, submitter=who, now=now)
             self.world.engine.jobtable.put(job)
         return NO_REPLY
 

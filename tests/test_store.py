@@ -34,7 +34,7 @@ def store():
 
 def submit(store, *shares, key="key-of-16-letters"):
     with store.write():
-        return store.submit(new_jobs(a_demand(share) for share in shares), key=key, who=ANN, now=5.0)
+        return store.submit(new_jobs(a_demand(share) for share in shares), key=key, submitter=ANN, now=5.0)
 
 
 def start(store, job, *, gpu=0, share=5000, memory=GIB):
@@ -48,7 +48,7 @@ def start(store, job, *, gpu=0, share=5000, memory=GIB):
 def test_a_script_that_is_missing_from_a_damaged_queue_is_told_in_words(tmp_path):
     store = Store(tmp_path / "queue.db")
     with store.write():
-        first = store.submit(new_jobs([a_demand(1)]), key="key-of-16-letters", who=ANN, now=5.0)[0].id
+        first = store.submit(new_jobs([a_demand(1)]), key="key-of-16-letters", submitter=ANN, now=5.0)[0].id
     store.close()
     with closing(sqlite3.connect(tmp_path / "queue.db", isolation_level=None)) as db:
         db.execute("DELETE FROM blob")
@@ -100,7 +100,7 @@ def submit_different(store, *numbers):
     jobs = [
         replace(like, script=script, environment=variables) for script, variables in map(material_of, numbers)
     ]
-    return store.submit(jobs, key=f"key-of-16-letters-{numbers}", who=ANN, now=5.0)
+    return store.submit(jobs, key=f"key-of-16-letters-{numbers}", submitter=ANN, now=5.0)
 
 
 @pytest.mark.parametrize("most", [0, 20_000])
@@ -205,7 +205,7 @@ def test_what_is_written_for_each_job_makes_no_table_in_memory(store, name):
 def test_a_failed_transaction_leaves_nothing(store):
     def fail():
         with store.write():
-            store.submit(new_jobs([a_demand(1)]), key="key-of-16-letters", who=ANN, now=5.0)
+            store.submit(new_jobs([a_demand(1)]), key="key-of-16-letters", submitter=ANN, now=5.0)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -219,7 +219,7 @@ def submit_separately(store, count):
     jobs = []
     for key in (f"key-of-letters-{number:02}" for number in range(count)):
         assert store.submitted(1, key) is None
-        jobs += store.submit(new_jobs([a_demand(1)]), key=key, who=ANN, now=5.0)
+        jobs += store.submit(new_jobs([a_demand(1)]), key=key, submitter=ANN, now=5.0)
     return jobs
 
 
@@ -449,7 +449,7 @@ try:
     for number in range(100):
         with store.write():
             job = NewJob(request=Request(name="x"), script=b"#!" + bytes([number]) * 9000, environment=b"")
-            made = store.submit([job], key=f"key-of-16-letters-{number}", who=(1, 1, "ann"), now=1.0)
+            made = store.submit([job], key=f"key-of-16-letters-{number}", submitter=(1, 1, "ann"), now=1.0)
         stored += [one.id for one in made]
 except StorageError as error:
     print(error.cause)
@@ -587,11 +587,11 @@ def test_what_was_undone_leaves_neither_events_nor_scripts_that_are_only_remembe
     (job,) = submit(store, 5000)
     other = NewJob(request=Request(name="x"), script=b"#!other", environment=b"")
     with suppress(ZeroDivisionError), store.write():
-        store.submit([other], key="key-of-other-letters", who=ANN, now=5.0)
+        store.submit([other], key="key-of-other-letters", submitter=ANN, now=5.0)
         store.save(job, job.advance(JobState.CANCELLED, ended_at=1.0), now=1.0)
         raise ZeroDivisionError
     with store.write():
-        store.submit([other], key="key-of-other-letters", who=ANN, now=5.0)
+        store.submit([other], key="key-of-other-letters", submitter=ANN, now=5.0)
     assert store.material(2) == (b"#!other", b"")
     assert store.steps.of(1) == []
 
@@ -637,7 +637,7 @@ def test_jobs_that_wait_as_they_were_submitted_are_read_like_all_others(tmp_path
         with store.write():
             new = NewJob(request=Request(name=f"job{number}", comment="c"), script=b"#!", environment=b"")
             who = (number % 2, 7, f"user{number % 2}")
-            store.submit([new], key=f"key-of-16-letters-{number}", who=who, now=float(number))
+            store.submit([new], key=f"key-of-16-letters-{number}", submitter=who, now=float(number))
     jobs = store.open_jobs()
     with store.write():
         assert store.save(jobs[1], jobs[1].changed(held="user", note="n"), now=9.0)

@@ -29,7 +29,7 @@ def store():
 
 def submit(store, key, *, uid=1, count=1, now=5.0, is_undone=False):
     with store.write():
-        made = store.submit(new_jobs([a_demand(1)] * count), key=key, who=(uid, 1, "ann"), now=now)
+        made = store.submit(new_jobs([a_demand(1)] * count), key=key, submitter=(uid, 1, "ann"), now=now)
         if is_undone:
             raise Undone
     return range(made[0].id, made[-1].id + 1)

@@ -27,7 +27,7 @@ PAGE = 4096
 def submit(store, number, count=1):
     with store.write():
         jobs = new_jobs(a_demand(1) for _ in range(count))
-        store.submit(jobs, key=f"key-of-16-letters-{number}", who=ANN, now=5.0)
+        store.submit(jobs, key=f"key-of-16-letters-{number}", submitter=ANN, now=5.0)
 
 
 def content(path):
@@ -96,7 +96,7 @@ def test_opening_a_queue_writes_nothing_past_its_sums(tmp_path):
     first = Store(tmp_path / "first/queue.db")
     with first.write():
         new = NewJob(request=Request(name="x"), script=b"#!" + os.urandom(6 << 20), environment=b"")
-        first.submit([new], key="key-of-16-letters", who=ANN, now=5.0)
+        first.submit([new], key="key-of-16-letters", submitter=ANN, now=5.0)
     restore(tmp_path / "second/queue.db", kept(tmp_path / "first/queue.db"))
     first.close()
     second = Store(tmp_path / "second/queue.db")
@@ -379,7 +379,9 @@ def large(path):
     for number in range(17):
         job = NewJob(request=Request(name="x"), script=b"#!" + os.urandom(4 << 20), environment=b"")
         with store.write():
-            store.submit([replace(job, held="user")], key=f"key-of-16-letters-{number}", who=ANN, now=5.0)
+            store.submit(
+                [replace(job, held="user")], key=f"key-of-16-letters-{number}", submitter=ANN, now=5.0
+            )
         store._opened.checkpoint()
     store.close()
 

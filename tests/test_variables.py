@@ -113,9 +113,9 @@ INSTANCES = [(101, "MIG-a"), (102, "MIG-b")]
     ],
 )
 def test_numbers_select_the_gpus_of_a_job_and_uuids_several_instances(gpus, hooked, others, words):
-    assert words_of(gpus, "numbers", hooked=hooked, others=others) == words
+    assert words_of(gpus, "numbers", hooked=hooked, other_nodes=others) == words
     uuids = tuple(uuid for _, uuid in gpus)
-    assert words_of(gpus, "uuids", hooked=hooked, others=others) == uuids
+    assert words_of(gpus, "uuids", hooked=hooked, other_nodes=others) == uuids
 
 
 def test_words_of_a_job_are_translated_and_all_others_kept():

@@ -245,7 +245,7 @@ def _variables(
     preloads = [f"{folder}/libfgshim.so", *filter(None, [os.environ.get("LD_PRELOAD")])]
     hook = str(fgshim.library())
     gpus = [(gpu.index, gpu.uuid) for gpu, _ in chosen]
-    words = ",".join(words_of(gpus, setting, hooked=True, others="open"))
+    words = ",".join(words_of(gpus, setting, hooked=True, other_nodes="open"))
     return {
         "LD_PRELOAD": ":".join(preloads),
         FENCE_DIR: str(folder),

@@ -50,5 +50,5 @@ def __getattr__(name: str) -> object:
     """Import a name when it is used for the first time: commands need the values of a vendor only."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module(f"fgsched.gpus.{_HOMES[name]}"), name)
-    return found
+    globals()[name] = value = getattr(import_module(f"fgsched.gpus.{_HOMES[name]}"), name)
+    return value

@@ -42,9 +42,9 @@ def _test_hook(question: dict[str, Any]) -> str:
         (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
         (folder / "libfgshim.so").symlink_to(question["hook"])
         environ = _environment(folder)
-        done = capture.run(selftest.command("fence"), seconds=_TIMEOUT, environ=environ)
+        outcome = capture.run(selftest.command("fence"), seconds=_TIMEOUT, environ=environ)
         refusals = region.read(folder / "region").gpus[0].refusals
-    output, errors = (text.decode(errors="replace") for text in (done.output, done.errors))
+    output, errors = (text.decode(errors="replace") for text in (outcome.output, outcome.errors))
     return verdict(output, errors, refusals)
 
 
@@ -64,15 +64,14 @@ def verdict(output: str, error_output: str, refusals: int) -> str:
         refusals: number of allocations that the hook refused.
     """
     try:
-        found = read_json(output)
+        document = read_json(output)
     except ValueError:
         return f"the test of the hook failed: {error_output.strip()[-200:] or 'it printed nothing'}"
-    if found.get("error"):
-        return str(found["error"])
-    if found["total"] != LIMIT:
-        return f"a job would see {found['total']} bytes of GPU memory instead of its limit of {LIMIT}"
-    if found["status"] != selftest.OUT_OF_MEMORY or not refusals:
-        return (
-            f"an allocation above the limit was not refused (status {found['status']}, refusals {refusals})"
-        )
+    if document.get("error"):
+        return str(document["error"])
+    if document["total"] != LIMIT:
+        return f"a job would see {document['total']} bytes of GPU memory instead of its limit of {LIMIT}"
+    if document["status"] != selftest.OUT_OF_MEMORY or not refusals:
+        status = document["status"]
+        return f"an allocation above the limit was not refused (status {status}, refusals {refusals})"
     return ""

@@ -149,7 +149,7 @@ def _first_inventory(sampler: Sampler, deadline: float, source: str) -> Inventor
     answer = answers[0]
     sampler.watch(answer.gpus)
     if answer.error:
-        found, why, is_late = answer.gpus, answer.error, answer.is_late
-        return Inventory(gpus=found, source="none", note=why, failed=True, is_late=is_late)
+        gpus, why, is_late = answer.gpus, answer.error, answer.is_late
+        return Inventory(gpus=gpus, source="none", note=why, failed=True, is_late=is_late)
     note = "" if answer.gpus else "the driver shows no GPU"
     return Inventory(gpus=answer.gpus, source=source, note=note, limits=answer.limits, is_sampled=True)

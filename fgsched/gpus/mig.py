@@ -53,13 +53,13 @@ def devices(nvml: Any, gpu: Any, index: int) -> list[Device]:
     Raises:
         NVMLError: the driver does not answer.
     """
-    found = list(_handles(nvml, gpu))
+    handles = list(_handles(nvml, gpu))
     ids = (nvml.nvmlDeviceGetGpuInstanceId, nvml.nvmlDeviceGetComputeInstanceId)
-    places = [(ids[0](handle), ids[1](handle)) for _, handle in found]
+    places = [(ids[0](handle), ids[1](handle)) for _, handle in handles]
     parts = Counter(place[0] for place in places)
     parent = nvml.nvmlDeviceGetUUID(gpu)
     devices = []
-    for (number, handle), (gpu_instance, compute_instance) in zip(found, places, strict=True):
+    for (number, handle), (gpu_instance, compute_instance) in zip(handles, places, strict=True):
         model, profile = _names(nvml, gpu, handle)
         place = MigInstance(
             profile=profile,
@@ -77,11 +77,11 @@ def devices(nvml: Any, gpu: Any, index: int) -> list[Device]:
 
 def layouts(gpus: Iterable[Gpu]) -> dict[str, set[str]]:
     """Return {UUID of a GPU in MIG mode: UUIDs of its instances}."""
-    found: dict[str, set[str]] = {}
+    instances: dict[str, set[str]] = {}
     for gpu in gpus:
         if gpu.mig:
-            found.setdefault(gpu.mig.parent, set()).add(gpu.uuid)
-    return found
+            instances.setdefault(gpu.mig.parent, set()).add(gpu.uuid)
+    return instances
 
 
 def is_gone(place: MigInstance, report: GpuReport) -> bool:
@@ -107,7 +107,7 @@ def _names(nvml: Any, gpu: Any, handle: Any) -> tuple[str, str]:
     if profile := profile_of(model):
         return model, profile
     about = nvml.nvmlDeviceGetAttributes_v2(handle)
-    whole, own = about.gpuInstanceSliceCount, about.computeInstanceSliceCount
+    whole, computing = about.gpuInstanceSliceCount, about.computeInstanceSliceCount
     profile = f"{whole}g.{-(-about.memorySizeMB // 1024)}gb"
-    profile = profile if own == whole else f"{own}c.{profile}"
+    profile = profile if computing == whole else f"{computing}c.{profile}"
     return f"{nvml.nvmlDeviceGetName(gpu)} MIG {profile}", profile

@@ -50,11 +50,11 @@ class Ownership:
         Raises:
             Refused: the kernel refuses a name.
         """
-        held = {}
+        holders = {}
         for gpu in gpus:
             if gpu.uuid not in self._sockets and (holder := self._take(gpu.uuid)):
-                held[gpu.index] = holder
-        return held
+                holders[gpu.index] = holder
+        return holders
 
     @property
     def listeners(self) -> list[socket.socket]:
@@ -63,8 +63,8 @@ class Ownership:
 
     def close(self) -> None:
         """Release the GPUs."""
-        for one in self._sockets.values():
-            one.close()
+        for listener in self._sockets.values():
+            listener.close()
         self._sockets.clear()
 
     def _take(self, uuid: str) -> Holder | None:
@@ -83,15 +83,15 @@ class Ownership:
 
 def _listening(name: str) -> socket.socket:
     """Return a socket that listens under a name of the kernel. Raises OSError."""
-    mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        mine.bind(name)
-        mine.listen(_QUEUE)
-        mine.setblocking(False)
+        listener.bind(name)
+        listener.listen(_QUEUE)
+        listener.setblocking(False)
     except BaseException:
-        mine.close()
+        listener.close()
         raise
-    return mine
+    return listener
 
 
 def dismiss(listener: socket.socket) -> None:
@@ -145,28 +145,30 @@ def own(gpus: Iterable[Gpu], *, exclusive: bool, is_root: bool) -> Ownership:
     """
     owned = Ownership()
     try:
-        held = owned.take(gpus)
+        holders = owned.take(gpus)
     except Refused as error:
         if exclusive:
             owned.close()
             raise
         log.warning("%s", error.cause)
         return owned
-    refused = {gpu: holder for gpu, holder in held.items() if exclusive and (holder.uid == 0 or not is_root)}
+    refused = {
+        gpu: holder for gpu, holder in holders.items() if exclusive and (holder.uid == 0 or not is_root)
+    }
     if refused:
         owned.close()
         raise refusal(refused)
-    for gpu, holder in held.items():
+    for gpu, holder in holders.items():
         log.warning("GPU %d is also allocated by the controller of %s", gpu, holder.words)
     return owned
 
 
-def refusal(held: dict[int, Holder]) -> Refused:
+def refusal(holders: dict[int, Holder]) -> Refused:
     """Return the error for GPUs that another controller allocates."""
-    who = sorted({holder.words for holder in held.values()})
-    gpus = ", ".join(map(str, sorted(held)))
+    names = sorted({holder.words for holder in holders.values()})
+    gpus = ", ".join(map(str, sorted(holders)))
     return Refused(
-        f"another controller of this host allocates GPU {gpus}: that of {', '.join(who)}",
+        f"another controller of this host allocates GPU {gpus}: that of {', '.join(names)}",
         "Submit to that controller, or choose other GPUs with [gpus] devices in fgsched.toml, "
         "or set exclusive = false there to share them: memory that the other controller's jobs use is then "
         "counted as used by foreign processes.",

@@ -24,15 +24,17 @@ def main() -> None:
     os.dup2(2, 1)  # the driver's library may print to standard output
     vendor = vendors.named(sys.argv[1])
     backend: Backend | None = None
-    lost = 0  # reports in a row with a GPU that is off the bus
+    lost_reports = 0  # reports in a row with a GPU that is off the bus
     questions = Questions(0)
     while (want := questions.next(backend)) is not None:
         try:
             backend = backend or vendor.backend("", os.environ, 0)
             report = backend.answer(want)
-            lost = lost + 1 if any(reading.is_lost for reading in report.readings.values()) else 0
-            if lost >= _MAX_LOST:  # a GPU that was reset is found only after opening the driver again
-                backend, lost = None, 0
+            lost_reports = (
+                lost_reports + 1 if any(reading.is_lost for reading in report.readings.values()) else 0
+            )
+            if lost_reports >= _MAX_LOST:  # a GPU that was reset is found only after opening the driver again
+                backend, lost_reports = None, 0
         except NoDriver as error:
             report = GpuReport(want=want, error=error.cause)
         answers.write(dump(report))

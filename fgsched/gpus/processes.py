@@ -113,16 +113,18 @@ class LoadMeter:
         rows = Counter(sample.pid for sample in samples)
         end = max((sample.at for sample in samples), default=self.seen)
         length = max(0, min(_LONGEST, end - self.seen))
-        for one in samples:
-            sums = self._sums.setdefault(one.pid, [0, 0])
-            sums[0] += min(100, one.busy) * length // rows[one.pid]
-            sums[1] += min(100, one.traffic) * length // rows[one.pid]
+        for sample in samples:
+            sums = self._sums.setdefault(sample.pid, [0, 0])
+            sums[0] += min(100, sample.busy) * length // rows[sample.pid]
+            sums[1] += min(100, sample.traffic) * length // rows[sample.pid]
         self.seen = max(self.seen, now - LAG, end)
 
     def take(self) -> dict[int, Load]:
         """Return {pid: mean load} since the last call; the last result if nothing was measured since."""
         covered = self.seen - self._since
         if covered > 0:
-            self._means = {pid: Load(*(one * 100 // covered for one in of)) for pid, of in self._sums.items()}
+            self._means = {
+                pid: Load(*(total * 100 // covered for total in totals)) for pid, totals in self._sums.items()
+            }
             self._sums, self._since = {}, self.seen
         return self._means

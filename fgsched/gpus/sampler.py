@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 SLACK = 512 << 20  # bytes of a GPU in use without a process: contexts, page tables
 
 
-def external(reading: Reading, ours: Container[int], slack: int = SLACK) -> int:
+def external(reading: Reading, job_pids: Container[int], slack: int = SLACK) -> int:
     """Return the bytes of GPU memory of processes that belong to no job.
 
     The sum of the memory of these processes and of used memory above `slack` that no process accounts for. If
@@ -28,11 +28,11 @@ def external(reading: Reading, ours: Container[int], slack: int = SLACK) -> int:
     counted.
 
     Args:
-        ours: pids of the processes of jobs.
+        job_pids: pids of the processes of jobs.
         slack: bytes.
     """
-    foreign = sum(process.memory for process in reading.processes if process.pid not in ours)
-    if any(process.pid in ours and not process.memory for process in reading.processes):
+    foreign = sum(process.memory for process in reading.processes if process.pid not in job_pids)
+    if any(process.pid in job_pids and not process.memory for process in reading.processes):
         return foreign
     unexplained = reading.used - sum(process.memory for process in reading.processes)
     return foreign + max(0, unexplained - slack)
@@ -182,11 +182,11 @@ class LocalSampler(_Selected):
         """Return the results of all pending queries. `loads` returns what jobs do on simulated GPUs."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._event)
-        asked, self._asked = self._asked, []
+        questions, self._asked = self._asked, []
         backend = self._backend
-        if asked and isinstance(backend, SimulatedGpus):
+        if questions and isinstance(backend, SimulatedGpus):
             backend = replace(backend, loads=tuple(loads()))
-        return [self.interpret(backend.answer(want)) for want in asked]
+        return [self.interpret(backend.answer(want)) for want in questions]
 
     def close(self) -> None:
         """Close the descriptor."""

@@ -62,12 +62,12 @@ class Selection(Struct, frozen=True, kw_only=True):
             if isinstance(item, int):
                 yield gpus.get(item) or _absent(item, f"absent-{item}", why)
                 continue
-            found = [gpu for gpu in gpus.values() if gpu.uuid.lower().startswith(item.lower())]
-            if len(found) > 1:
-                raise BadUsage(f"{item} is the beginning of {len(found)} UUIDs.", "Give a longer prefix.")
-            if not found:
+            matching = [gpu for gpu in gpus.values() if gpu.uuid.lower().startswith(item.lower())]
+            if len(matching) > 1:
+                raise BadUsage(f"{item} is the beginning of {len(matching)} UUIDs.", "Give a longer prefix.")
+            if not matching:
                 free += 1
-            yield found[0] if found else _absent(free - 1, item, why)
+            yield matching[0] if matching else _absent(free - 1, item, why)
 
 
 def select(
@@ -127,15 +127,15 @@ def _settings(devices: str, environ: Mapping[str, str], option: str) -> Iterator
     if option:
         yield "--gpus", option
     visible = environ.get("CUDA_VISIBLE_DEVICES")
-    own = environ.get("FG_DEVICES", "")
+    setting = environ.get("FG_DEVICES", "")
     # A list in FG_DEVICES comes before CUDA's variable; a source there comes after it.
-    is_source = _is_source(own)
-    if own and not is_source:
-        yield "FG_DEVICES", own
+    is_source = _is_source(setting)
+    if setting and not is_source:
+        yield "FG_DEVICES", setting
     if visible is not None:
         yield "CUDA_VISIBLE_DEVICES", translated(visible, environ, "FG_GPU_UUIDS")
-    if own and is_source:
-        yield "FG_DEVICES", own
+    if setting and is_source:
+        yield "FG_DEVICES", setting
     yield "[gpus] devices", devices
 
 

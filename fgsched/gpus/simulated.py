@@ -67,7 +67,7 @@ def parse(text: str) -> tuple[Gpu, ...]:
         if match[6]:
             layouts |= {gpu.index: _profiles(match[6], gpu, text) for gpu in gpus[group.start :]}
     parts = {index: _instances(gpus[index], profiles) for index, profiles in layouts.items()}
-    return tuple(one for gpu in gpus for one in parts.get(gpu.index, [gpu]))
+    return tuple(part for gpu in gpus for part in parts.get(gpu.index, [gpu]))
 
 
 def _part(read: Callable[[str], Value], part: str, text: str) -> Value:
@@ -105,9 +105,11 @@ def _instances(gpu: Gpu, profiles: Iterable[str]) -> list[Gpu]:
             compute_instance=0,
         )
         index, size = mig.index_of(gpu.index, number), profile.partition(".")[2].partition("gb")[0]
-        model, own = f"{gpu.model} MIG {profile}", f"{_MIG_UUID}{index:012x}"
+        model, instance_uuid = f"{gpu.model} MIG {profile}", f"{_MIG_UUID}{index:012x}"
         instances.append(
-            replace(gpu, index=index, uuid=own, model=model, total=int(size) << 30, links=(), mig=place)
+            replace(
+                gpu, index=index, uuid=instance_uuid, model=model, total=int(size) << 30, links=(), mig=place
+            )
         )
     return instances
 
@@ -258,14 +260,14 @@ def _gpu(gpu: Gpu, about: dict[str, Any]) -> Gpu:
 
 def _people(about: dict[str, Any]) -> dict[int, Person]:
     named = {
-        one["pid"]: Person(int(one.get("uid", 0)), str(one.get("command", "process")))
-        for one in about.get("processes", ())
+        process["pid"]: Person(int(process.get("uid", 0)), str(process.get("command", "process")))
+        for process in about.get("processes", ())
     }
     return named | ({FOREIGN_PID: Person(0, "foreign")} if about.get("used") else {})
 
 
-def _busy(one: dict[str, Any]) -> int | None:
-    return None if "sm" not in one else round(one["sm"] * 100)
+def _busy(process: dict[str, Any]) -> int | None:
+    return None if "sm" not in process else round(process["sm"] * 100)
 
 
 def _reading(gpu: Gpu, about: dict[str, Any], loads: Iterable[JobLoad] = ()) -> Reading:
@@ -273,8 +275,8 @@ def _reading(gpu: Gpu, about: dict[str, Any], loads: Iterable[JobLoad] = ()) -> 
         error = str(about.get("error", "GPU is lost"))
         return Reading(gpu=gpu.index, used=0, error=error, is_lost=bool(about.get("lost")))
     processes = [
-        GpuProcess(pid=one["pid"], memory=_bytes(one["memory"]), busy=_busy(one))
-        for one in about.get("processes", ())
+        GpuProcess(pid=entry["pid"], memory=_bytes(entry["memory"]), busy=_busy(entry))
+        for entry in about.get("processes", ())
     ]
     processes += [GpuProcess(pid=load.pid, memory=load.memory, busy=load.busy) for load in loads]
     if foreign := _bytes(about.get("used", 0)):

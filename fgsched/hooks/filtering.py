@@ -24,8 +24,8 @@ Pair = tuple[int, int]  # places of a request and of a script in a submission
 class Unusable(Refused):
     """An answer of the filter that cannot be used; `why` is for the administrator."""
 
-    def __init__(self, what: str, why: str) -> None:
-        super().__init__(f"the submit filter of this site gave an answer that {what}", _FAILED)
+    def __init__(self, fault: str, why: str) -> None:
+        super().__init__(f"the submit filter of this site gave an answer that {fault}", _FAILED)
         self.why = why
 
 
@@ -45,10 +45,12 @@ def pairs_of(call: Submit) -> list[Pair]:
     return [pair for pair in pairs if pair[0] < lengths[0] and pair[1] < lengths[1]]
 
 
-def question(call: Submit, pair: Pair, who: Who) -> str:
+def question(call: Submit, pair: Pair, caller: Who) -> str:
     """Return the JSON object for the filter's standard input."""
     request: Any = to_builtins(call.requests[pair[0]])
-    return json.dumps({"version": 1, **to_builtins(who), "request": request, "script": call.scripts[pair[1]]})
+    return json.dumps(
+        {"version": 1, **to_builtins(caller), "request": request, "script": call.scripts[pair[1]]}
+    )
 
 
 def judged(request: Request, ran: Ran) -> Request:
@@ -83,12 +85,12 @@ def is_refusal(ran: Ran) -> bool:
 
 def _answer(text: str) -> Mapping[str, Any]:
     try:
-        found = read_json(text) if text.strip() else {}
+        answer = read_json(text) if text.strip() else {}
     except ValueError as error:
         raise Unusable("is no JSON object", f"{error}; it begins with {text[:_SHOWN]!r}") from None
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         raise Unusable("is no JSON object", f"it begins with {text[:_SHOWN]!r}")
-    return found
+    return answer
 
 
 def _merged(request: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -102,18 +104,18 @@ def _refusal(text: str) -> Refused:
     return Refused(shown or "the submit filter of this site refuses the job", "Change the request.")
 
 
-def rebuilt(call: Submit, found: Sequence[tuple[Pair, Request]]) -> Submit:
+def rebuilt(call: Submit, filtered: Sequence[tuple[Pair, Request]]) -> Submit:
     """Return the submission with the changed requests."""
-    places = {pair: at for at, (pair, _) in enumerate(found)}
-    outside = len(found)  # refused by the controller as an index outside the list
+    places = {pair: at for at, (pair, _) in enumerate(filtered)}
+    outside = len(filtered)  # refused by the controller as an index outside the list
     jobs = [(places.get((job[0], job[1]), outside), *job[1:]) for job in call.jobs]
-    return replace(call, requests=[request for _, request in found], jobs=jobs)
+    return replace(call, requests=[request for _, request in filtered], jobs=jobs)
 
 
-def changed_fields(call: Submit, found: Sequence[tuple[Pair, Request]]) -> list[str]:
+def changed_fields(call: Submit, filtered: Sequence[tuple[Pair, Request]]) -> list[str]:
     """Return the names of the fields that the filter changed, in order."""
     fields = set[str]()
-    for (place, _), after in found:
+    for (place, _), after in filtered:
         before = call.requests[place]
         fields |= {name for name in before.__struct_fields__ if getattr(before, name) != getattr(after, name)}
     return sorted(fields)

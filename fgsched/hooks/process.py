@@ -34,11 +34,11 @@ class HookRunner(Helper):
         self._heard: deque[bytes] = deque()  # outcomes that have arrived and are not passed on
         self.begin(watch, self._note_unfinished)
 
-    def run(self, run: HookRun, done: Done) -> None:
-        """Run a program; `done` is called with its outcome."""
+    def run(self, run: HookRun, callback: Done) -> None:
+        """Run a program; `callback` is called with its outcome."""
         self._number += 1
         run = replace(run, number=self._number)
-        self._asked[run.number] = run, done
+        self._asked[run.number] = run, callback
         if self.is_running:
             self._ask(run)
         else:
@@ -89,9 +89,9 @@ class HookRunner(Helper):
         while self._heard:
             with suppress(msgspec.MsgspecError):
                 ran = msgspec.json.decode(self._heard.popleft(), type=Ran)
-                _, done = self._asked.pop(ran.number, (None, None))
-                if done is not None:
-                    done(ran)
+                _, callback = self._asked.pop(ran.number, (None, None))
+                if callback is not None:
+                    callback(ran)
 
 
 class RelayProcess:

@@ -119,9 +119,9 @@ class Relay:
         """Deliver lines, after one about the events that were lost before."""
         if not lines:
             return
-        lost = codec.encode({"version": VERSION, "event": "lost", "count": self._lost}).decode()
+        loss = codec.encode({"version": VERSION, "event": "lost", "count": self._lost}).decode()
         try:
-            self._deliver([lost, *lines] if self._lost else lines)
+            self._deliver([loss, *lines] if self._lost else lines)
         except (OSError, Refused) as error:
             self._lost += len(lines)
             why = error.cause if isinstance(error, Refused) else error.strerror or str(error)

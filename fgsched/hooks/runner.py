@@ -117,8 +117,8 @@ class Runner:
                 running_program.process.wait()
 
     def _round(self) -> bool:
-        due = min((running_program.kill_at for running_program in self._running.values()), default=None)
-        timeout = None if due is None else max(0.0, due - self._clock())
+        kill_at = min((running_program.kill_at for running_program in self._running.values()), default=None)
+        timeout = None if kill_at is None else max(0.0, kill_at - self._clock())
         for key, _ in self._selector.select(timeout):
             if key.fd in self._outputs:
                 self._take_in(key.fd)
@@ -171,30 +171,30 @@ class Runner:
             self._selector.unregister(descriptor)
             del self._outputs[descriptor]
 
-    def _end_late(self, one: _RunningProgram) -> None:
-        _signal(one, signal.SIGKILL if one.is_late else signal.SIGTERM)
-        one.is_late, one.kill_at = True, self._clock() + _GRACE
+    def _end_late(self, program: _RunningProgram) -> None:
+        _signal(program, signal.SIGKILL if program.is_late else signal.SIGTERM)
+        program.is_late, program.kill_at = True, self._clock() + _GRACE
 
-    def _ended(self, one: _RunningProgram) -> None:
-        self._selector.unregister(one.pidfd)
-        self._waiting[bool(one.run.keep)].end(one.run.owner)
-        status = one.process.wait()
-        if one.is_late:
-            _signal(one, signal.SIGKILL)  # what it left in its group
-        problem = f"did not end within {one.run.seconds:g} s" if one.is_late else _problem(status)
-        for output in (one.output, one.errors):
+    def _ended(self, program: _RunningProgram) -> None:
+        self._selector.unregister(program.pidfd)
+        self._waiting[bool(program.run.keep)].end(program.run.owner)
+        status = program.process.wait()
+        if program.is_late:
+            _signal(program, signal.SIGKILL)  # what it left in its group
+        problem = f"did not end within {program.run.seconds:g} s" if program.is_late else _problem(status)
+        for output in (program.output, program.errors):
             if self._outputs.pop(output.fileno(), None) is not None:
                 self._selector.unregister(output)
             output.finish()
-        lines = one.errors.last.decode(errors="replace").strip().splitlines()
+        lines = program.errors.last.decode(errors="replace").strip().splitlines()
         ran = Ran(
-            number=one.run.number,
+            number=program.run.number,
             problem=problem,
-            status=-1 if one.is_late or status < 0 else status,
-            output=one.output.first.decode(errors="replace"),
+            status=-1 if program.is_late or status < 0 else status,
+            output=program.output.first.decode(errors="replace"),
             said=storable(lines[-1]) if lines else "",
         )
-        os.close(one.pidfd)
+        os.close(program.pidfd)
         self._tell(ran)
 
     def _tell(self, ran: Ran) -> None:
@@ -245,9 +245,9 @@ def _prepare(run: HookRun, parent: int) -> None:
         os._exit(126)
 
 
-def _signal(one: _RunningProgram, number: signal.Signals) -> None:
+def _signal(program: _RunningProgram, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
-        os.killpg(one.process.pid, number)
+        os.killpg(program.process.pid, number)
 
 
 def main() -> None:

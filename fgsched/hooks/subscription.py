@@ -43,9 +43,9 @@ def follow(client: Client, cursor: str, sleep: Callable[[float], None] = time.sl
 def lines_of(batch: EventBatch, *, as_json: bool) -> Iterator[str]:
     """Yield a line for each event, after one that says how many events were lost."""
     if batch.lost != 0:
-        lost = {"version": VERSION, "event": "lost", "count": batch.lost}
+        loss = {"version": VERSION, "event": "lost", "count": batch.lost}
         yield (
-            codec.encode(lost).decode() if as_json else f"lost {batch.lost or 'an unknown number of'} events"
+            codec.encode(loss).decode() if as_json else f"lost {batch.lost or 'an unknown number of'} events"
         )
     for event in batch.events:
         yield document_of(event) if as_json else text_of(event)

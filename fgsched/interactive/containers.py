@@ -406,7 +406,7 @@ def _runtime(image: str, environ: Mapping[str, str]) -> str:
         raise Refused(f"{image} is not an unpacked root directory", "It has neither etc nor bin.")
     runtime = environ.get("FG_CONTAINER_RUNTIME", "")
     return choose(
-        image, is_directory=is_directory, asked=runtime, has=lambda name: shutil.which(name) is not None
+        image, is_directory=is_directory, runtime=runtime, has=lambda name: shutil.which(name) is not None
     )
 
 

@@ -72,10 +72,10 @@ def opened(pid: int, start: int) -> int | None:
 
 def main(pid: int, start: int, kill_wait: float) -> int:
     """Return 0 when the process has ended. Its own exit status is known to its parent only."""
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    theirs.setblocking(False)
-    signal.set_wakeup_fd(theirs.fileno())
+    own_end, signal_end = socket.socketpair()
+    own_end.setblocking(False)
+    signal_end.setblocking(False)
+    signal.set_wakeup_fd(signal_end.fileno())
     for number in _FORWARDED:
         signal.signal(number, lambda *_: None)
     pidfd = opened(pid, start)
@@ -83,12 +83,12 @@ def main(pid: int, start: int, kill_wait: float) -> int:
         return 0
     process = AdoptedProgram(pidfd, kill_wait)
     while True:
-        left = process.kill_if_due(time.monotonic())
-        ready, _, _ = select.select([pidfd, ours.fileno()], [], [], left)
+        timeout = process.kill_if_due(time.monotonic())
+        ready, _, _ = select.select([pidfd, own_end.fileno()], [], [], timeout)
         if pidfd in ready:
             return 0
-        for one in ours.recv(64) if ready else b"":
-            process.forward(one, time.monotonic())
+        for forwarded in own_end.recv(64) if ready else b"":
+            process.forward(forwarded, time.monotonic())
 
 
 if __name__ == "__main__":

@@ -86,10 +86,10 @@ class Arbiter:
                 return
             self._may_start_at = now + _BETWEEN_STARTS
             self._start()
-        for gone in self._jobs.keys() - jobs.keys():
-            if self._send(f"- {gone[0]} {gone[1]}"):
-                del self._jobs[gone]
-                self._flying.pop(gone, None)
+        for ended in self._jobs.keys() - jobs.keys():
+            if self._send(f"- {ended[0]} {ended[1]}"):
+                del self._jobs[ended]
+                self._flying.pop(ended, None)
         for key in jobs.keys() - self._jobs.keys():
             if self._send(_introduction(key, jobs[key])):
                 self._jobs[key] = jobs[key]
@@ -152,12 +152,12 @@ class Arbiter:
             return []
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
+        own_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end.setblocking(False)
         try:
             self._process = subprocess.Popen(
-                [str(self._program), "turns", str(theirs.fileno()), str(self._lock)],
-                pass_fds=[theirs.fileno()],
+                [str(self._program), "turns", str(child_end.fileno()), str(self._lock)],
+                pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",
@@ -165,11 +165,11 @@ class Arbiter:
             )
         except OSError as error:
             log.warning("the arbiter of shared GPUs cannot be started: %s", error)
-            ours.close()
+            own_end.close()
         else:
-            self._socket = ours
+            self._socket = own_end
         finally:
-            theirs.close()
+            child_end.close()
 
     def _send(self, text: str) -> bool:
         """Send a message; False if it must be sent again later."""

@@ -79,12 +79,12 @@ class FenceDirectory(Struct, frozen=True):
 
     def given(self) -> dict[str, int]:
         """Return {UUID: bytes} that the living fences of the user may hold together. Under the lock."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for folder in (self.run / "job").iterdir():
             with suppress(OSError, ValueError):
                 for gpu in region.read(folder / _REGION, owner=os.geteuid()).gpus:
-                    found[gpu.uuid] = found.get(gpu.uuid, 0) + int(gpu.limit)
-        return found
+                    sizes[gpu.uuid] = sizes.get(gpu.uuid, 0) + int(gpu.limit)
+        return sizes
 
 
 def seal_of(head: bytes) -> int:
@@ -115,8 +115,8 @@ def remove(folder: Path) -> None:
 def members(folder: Path, root: int) -> set[int]:
     """Return the pids of the programs in a fence: started with its variable, or descendants of `root`."""
     above = parents()
-    found = {pid for pid in above if started_with(pid, FENCE_DIR) == str(folder)} - {os.getpid()}
-    return found | {pid for pid in above if root and _is_below(pid, root, above)}
+    pids = {pid for pid in above if started_with(pid, FENCE_DIR) == str(folder)} - {os.getpid()}
+    return pids | {pid for pid in above if root and _is_below(pid, root, above)}
 
 
 def _is_below(pid: int, root: int, above: Mapping[int, int]) -> bool:
@@ -129,14 +129,14 @@ def choose(
     demand: Demand,
     gpus: tuple[Gpu, ...],
     readings: Mapping[int, Reading],
-    given: Mapping[str, int],
+    reserved: Mapping[str, int],
     listing: str = "",
 ) -> list[tuple[Gpu, Hold]]:
     """Return the GPUs of a fence, in the order of their use, and the part of each.
 
     Args:
         readings: the present use of each GPU, by index.
-        given: {UUID: bytes} of the user's other fences.
+        reserved: {UUID: bytes} of the user's other fences.
         listing: command that lists the GPUs of the driver, for messages.
 
     Raises:
@@ -144,10 +144,12 @@ def choose(
     """
     able = [gpu for gpu in gpus if gpu.state is GpuState.OK and is_suitable(gpu, demand)]
     parts = [(gpu, cost(demand, gpu)) for gpu in able]
-    fitting = [part for part in parts if given.get(part[0].uuid, 0) + part[1].memory <= part[0].usable]
-    fitting.sort(key=lambda one: (given.get(one[0].uuid, 0), _used(readings, one[0].index), one[0].index))
+    fitting = [part for part in parts if reserved.get(part[0].uuid, 0) + part[1].memory <= part[0].usable]
+    fitting.sort(
+        key=lambda part: (reserved.get(part[0].uuid, 0), _used(readings, part[0].index), part[0].index)
+    )
     if len(fitting) < demand.gpus:
-        raise Refused(*_too_few(demand, parts, given, listing))
+        raise Refused(*_too_few(demand, parts, reserved, listing))
     return fitting[: demand.gpus]
 
 
@@ -156,14 +158,18 @@ def _used(readings: Mapping[int, Reading], index: int) -> int:
 
 
 def _too_few(
-    demand: Demand, parts: list[tuple[Gpu, Hold]], given: Mapping[str, int], listing: str
+    demand: Demand, parts: list[tuple[Gpu, Hold]], reserved: Mapping[str, int], listing: str
 ) -> tuple[str, str]:
     """Return the cause and the remedy if too few GPUs can have a fence."""
     if len(parts) < demand.gpus:
         return f"there are {len(parts)} GPUs to choose from, and {demand.gpus} are needed", listing
     about = "; ".join(
         f"GPU {gpu.index}: {format_mebibytes(hold.memory)} of {format_mebibytes(gpu.usable)}"
-        + (f", and your other fences have {format_mebibytes(given[gpu.uuid])}" if gpu.uuid in given else "")
+        + (
+            f", and your other fences have {format_mebibytes(reserved[gpu.uuid])}"
+            if gpu.uuid in reserved
+            else ""
+        )
         for gpu, hold in parts
     )
     return f"the memory does not fit: {about}", "Ask for less, or wait until another fence has ended."

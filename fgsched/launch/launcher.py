@@ -160,13 +160,13 @@ class Cgroups(Struct, frozen=True):
             return tuple((directory, (*settings, *self.pids.setting)) for directory, settings in places)
         return tuple(places)
 
-    def shared(self, job: Job, own: Places) -> str:
-        """Return the user's cgroup that the job joins in addition to its `own`; "" if there is none.
+    def shared(self, job: Job, places: Places) -> str:
+        """Return the user's cgroup that the job joins in addition to its `places`; "" if there is none.
 
         Raises:
             OSError: the cgroup cannot be created.
         """
-        if self.pids is None or (own and self.pids.kind == "v2"):
+        if self.pids is None or (places and self.pids.kind == "v2"):
             return ""
         return self.pids.of_user(job.uid)
 
@@ -230,24 +230,24 @@ class Launcher:
         """Use `site` for jobs that start from now on; `proves` and `simulates` stay."""
         self._site = replace(site, proves=self._site.proves, simulates=self._site.simulates)
 
-    def start(self, job: Job, given: Sequence[GpuAllocation]) -> None:
+    def start(self, job: Job, allocations: Sequence[GpuAllocation]) -> None:
         """Start an attempt once its enforcement is verified; a failure is reported to the ports."""
         launching = PendingLaunch(
             job,
-            given,
-            go=lambda: self._launch(job, given),
+            allocations,
+            go=lambda: self._launch(job, allocations),
             refuse=lambda why: self._ports.failed(job, why),
             cgroup=self._cgroups.device_of(job),
         )
         self._ports.gate.open_for(launching)
 
-    def _launch(self, job: Job, given: Sequence[GpuAllocation]) -> None:
+    def _launch(self, job: Job, allocations: Sequence[GpuAllocation]) -> None:
         """Launch with the current data of the user, after a query of the name service if necessary."""
-        self._host_users.look_up(job.uid, partial(self._launch_as, job, given))
+        self._host_users.look_up(job.uid, partial(self._launch_as, job, allocations))
 
-    def _launch_as(self, job: Job, given: Sequence[GpuAllocation], host_user: HostUser | None) -> None:
+    def _launch_as(self, job: Job, allocations: Sequence[GpuAllocation], host_user: HostUser | None) -> None:
         try:
-            self.spawner.send(self._message(job, given, host_user))
+            self.spawner.send(self._message(job, allocations, host_user))
         except StorageError:
             raise
         except (FgschedError, ValueError, struct.error) as error:
@@ -258,14 +258,14 @@ class Launcher:
             log.exception("job %d: the launch message cannot be made", job.id)
             self._ports.failed(job, f"internal error: {type(error).__name__}: {error}")
 
-    def _message(self, job: Job, given: Sequence[GpuAllocation], host_user: HostUser | None) -> bytes:
+    def _message(self, job: Job, allocations: Sequence[GpuAllocation], host_user: HostUser | None) -> bytes:
         script, environment = self._ports.material(job.id)
         environment = without_variables(environment, f"{self.run.path}/job", self._site.vendor.service)
         gpus = [
             AssignedGpu(
                 hold=gpu_allocation.hold, uuid=gpu_allocation.uuid, cpus=self._ports.cpus(gpu_allocation.gpu)
             )
-            for gpu_allocation in given
+            for gpu_allocation in allocations
         ]
         owner = _owner(job, host_user, become=self._site.become_user)
         owner = self._with_directories(job, owner, host_user)
@@ -274,7 +274,7 @@ class Launcher:
         if shared := self._cgroups.shared(job, places):
             spec = spec._replace(shared=shared)
         script = wrapped(script, job.request) if job.request.container else script
-        return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
+        return pack(spec, script, self._region(job, allocations) if allocations and spec.hook else b"")
 
     def _with_directories(self, job: Job, owner: JobOwner, host_user: HostUser | None) -> JobOwner:
         """Return the owner with the directories and login limits of the user's jobs."""
@@ -294,14 +294,14 @@ class Launcher:
             return host_user.limits
         return self._logins.of(job.user, job.uid, host_user.by_name if host_user else {})
 
-    def _region(self, job: Job, given: Sequence[GpuAllocation]) -> bytes:
+    def _region(self, job: Job, allocations: Sequence[GpuAllocation]) -> bytes:
         """Return the initial header of a job's region."""
         limits = [
-            (gpu_allocation.gpu, gpu_allocation.uuid, gpu_allocation.memory) for gpu_allocation in given
+            (gpu_allocation.gpu, gpu_allocation.uuid, gpu_allocation.memory) for gpu_allocation in allocations
         ]
         policy = COMPUTE_NONE if is_client(job) else self._ports.compute(job)
-        budgets = [(policy, gpu_allocation.share) for gpu_allocation in given]
-        contexts = [self._ports.context(gpu_allocation.model) for gpu_allocation in given]
+        budgets = [(policy, gpu_allocation.share) for gpu_allocation in allocations]
+        contexts = [self._ports.context(gpu_allocation.model) for gpu_allocation in allocations]
         head: bytes = region.pack(job.id, job.attempt, limits, budgets, contexts)
         return head
 
@@ -417,25 +417,25 @@ class Launcher:
         """Return the spawner that inherited the job, or the shepherd or spawner above its processes."""
         if holder := self.run.holder(job.id, job.attempt):
             return holder
-        left = marked(job_dir(str(self.run.path), job.id, job.attempt), job.uid)
-        parent_of = parents() if left else {}
-        identities = (supervisor_above(identity.pid, parent_of) for identity in left)
+        processes = marked(job_dir(str(self.run.path), job.id, job.attempt), job.uid)
+        parent_of = parents() if processes else {}
+        identities = (supervisor_above(identity.pid, parent_of) for identity in processes)
         return next((identity for identity in identities if identity is not None), None)
 
     def seize(self, job: Job) -> Seen:
         """Return the status of an attempt; after this call an attempt that was not claimed cannot start."""
-        seen = self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)
-        return self._with_steps(job, seen) if isinstance(seen, Result | ShepherdGone) else seen
+        status = self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)
+        return self._with_steps(job, status) if isinstance(status, Result | ShepherdGone) else status
 
-    def _with_steps(self, job: Job, seen: Result | ShepherdGone) -> Result | ShepherdGone:
+    def _with_steps(self, job: Job, status: Result | ShepherdGone) -> Result | ShepherdGone:
         """Add the steps that the directory of an ended job has; `forget` removes the directory."""
         if not is_left(self.run.path, job):
-            return seen
+            return status
         self._left.add(job.id)
         steps = read(self.run.path, job)
-        if isinstance(seen, Result):
-            return seen._replace(srun_steps=stored(steps, seen.ended_at))
-        return replace(seen, srun_steps=stored(steps, None))
+        if isinstance(status, Result):
+            return status._replace(srun_steps=stored(steps, status.ended_at))
+        return replace(status, srun_steps=stored(steps, None))
 
     def steps(self, job: Job) -> list[JobStep]:
         """Return the steps of a running job, by number."""
@@ -456,8 +456,8 @@ class Launcher:
             for identity in identities
             if is_late or supervisor_above(identity.pid, parent_of) is None
         ]
-        for one in orphaned:
-            kill(one, signal.SIGKILL)
+        for identity in orphaned:
+            kill(identity, signal.SIGKILL)
         return not identities or (len(orphaned) == len(identities) and self._survives(job, identities))
 
     def _has_spawner(self, job: Job) -> bool:
@@ -481,12 +481,12 @@ class Launcher:
         left = [identity for identity in identities if may_be_of(identity.pid, job.uid)]
         return left or marked(place, job.uid), scan.parents
 
-    def _survives(self, job: Job, left: Sequence[Identity]) -> bool:
+    def _survives(self, job: Job, processes: Sequence[Identity]) -> bool:
         """Return whether processes have survived SIGKILL too long; then the log names them."""
         now = time.monotonic()
         if now - self._killed_at.setdefault(job.id, now) < _LAST_WAIT:
             return False
-        pids = ", ".join(str(identity.pid) for identity in left)
+        pids = ", ".join(str(identity.pid) for identity in processes)
         log.warning("job %d: processes %s survive SIGKILL and are left behind", job.id, pids)
         return True
 
@@ -539,15 +539,15 @@ class Launcher:
     def pids(self, job: Job) -> list[int]:
         """Return the pids of a running job, its batch shell first."""
         shepherd = self.shepherd(job)
-        own = [descendant.pid for descendant in descendants(shepherd.pid)] if shepherd else []
+        pids = [descendant.pid for descendant in descendants(shepherd.pid)] if shepherd else []
         if job.adopted is None or not is_alive(_adopted(job.adopted, job.boot)):
-            return own
-        return [*own, job.adopted.pid, *(descendant.pid for descendant in descendants(job.adopted.pid))]
+            return pids
+        return [*pids, job.adopted.pid, *(descendant.pid for descendant in descendants(job.adopted.pid))]
 
     def shepherd(self, job: Job) -> Shepherd | None:
         """Return the living shepherd of a job, if there is one."""
-        seen = self.run.look(job.id, job.attempt)
-        return getattr(seen, "shepherd", None)
+        status = self.run.look(job.id, job.attempt)
+        return getattr(status, "shepherd", None)
 
 
 def _adopted(process: AdoptedProcess, boot: str) -> Identity:

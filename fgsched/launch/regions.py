@@ -61,12 +61,12 @@ def slots(run: str, job: Job) -> dict[int, dict[int, Slot]]:
         run: the directory of the queue.
     """
     try:
-        found = region.read(_path(run, job), owner=job.uid)
+        content = region.read(_path(run, job), owner=job.uid)
     except (OSError, ValueError):
         return {}  # just ended, or damaged by its user: then all its memory counts as beyond the hook
     return {
-        gpu.index: {process.pid: Slot(process, at) for process in found.processes}
-        for at, gpu in enumerate(found.gpus)
+        gpu.index: {process.pid: Slot(process, at) for process in content.processes}
+        for at, gpu in enumerate(content.gpus)
     }
 
 
@@ -83,10 +83,10 @@ def refusal(run: str, job: Job) -> str:
 def charged(run: str, job: Job) -> dict[int, int]:
     """Return {GPU: bytes beyond the hook's count} charged to a job, possibly by an earlier controller."""
     try:
-        found = region.read(_path(run, job), owner=job.uid)
+        content = region.read(_path(run, job), owner=job.uid)
     except (OSError, ValueError):
         return {}
-    return {gpu.index: gpu.untracked for gpu in found.gpus}
+    return {gpu.index: gpu.untracked for gpu in content.gpus}
 
 
 def charge(run: str, job: Job, charges: Mapping[int, int]) -> None:
@@ -141,18 +141,20 @@ class Unhooked:
         if not (job.state.holds and job.holds and is_hooked(job.tier, has_gpus=True)):
             return ""
         shepherd = self._shepherd(job)
-        found = [text for pid in self._below(shepherd.pid) if (text := _described(pid))] if shepherd else []
-        more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
-        return "; ".join(found[:_MOST_NAMED] + more)
+        descriptions = (
+            [text for pid in self._below(shepherd.pid) if (text := _described(pid))] if shepherd else []
+        )
+        more = [f"and {len(descriptions) - _MOST_NAMED} more"] if len(descriptions) > _MOST_NAMED else []
+        return "; ".join(descriptions[:_MOST_NAMED] + more)
 
     def _below(self, shepherd: int) -> Iterator[int]:
         """Yield the processes of a job that execute another program than its shepherd."""
         if time.monotonic() - self._listed_at >= _MAX_AGE:
             self._listed_at, self._children = time.monotonic(), _children()
-        own, found = _program(shepherd), list(self._children.get(shepherd, ()))
-        for at, pid in enumerate(found):
-            found += self._children.get(pid, ()) if at < _MOST_EXAMINED else ()
-        return (pid for pid in found[:_MOST_EXAMINED] if _program(pid) != own)
+        program, descendants = _program(shepherd), list(self._children.get(shepherd, ()))
+        for at, pid in enumerate(descendants):
+            descendants += self._children.get(pid, ()) if at < _MOST_EXAMINED else ()
+        return (pid for pid in descendants[:_MOST_EXAMINED] if _program(pid) != program)
 
 
 def _children() -> dict[int, list[int]]:

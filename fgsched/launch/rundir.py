@@ -201,8 +201,8 @@ class RunDir:
         if text is None or not is_held(text):
             return None
         with suppress(ValueError, OverflowError):
-            found = parse_claim(text)
-            identity = Identity(found.pid, found.start, found.boot) if found else None
+            claim = parse_claim(text)
+            identity = Identity(claim.pid, claim.start, claim.boot) if claim else None
             return identity if identity and is_alive(identity) and is_own_supervisor(identity.pid) else None
         return None
 
@@ -210,8 +210,8 @@ class RunDir:
         """Tell whether a spawner is still to take over an attempt whose shepherd was killed."""
         text = self._link(f"{self._claims}{job}.{attempt}")
         with suppress(ValueError, OverflowError):
-            found = parse_claim(text) if text is not None and not is_held(text) else None
-            return found is not None and is_unreaped(Identity(found.pid, found.start, found.boot))
+            claim = parse_claim(text) if text is not None and not is_held(text) else None
+            return claim is not None and is_unreaped(Identity(claim.pid, claim.start, claim.boot))
         return False
 
     def forget(self, job: int, attempt: int) -> None:
@@ -253,7 +253,7 @@ class RunDir:
                 continue
             name = _NAME.fullmatch(entry.name)
             # With the host's controller a job directory may be a link into the space of its user.
-            wanted = {"claim": ("a link",), "result": ("a file", "a link"), "job": ("a directory", "a link")}[
+            kinds = {"claim": ("a link",), "result": ("a file", "a link"), "job": ("a directory", "a link")}[
                 kind
             ]
             if name is None:

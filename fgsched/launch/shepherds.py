@@ -75,14 +75,14 @@ def ask_for_controller(spawner: Identity) -> bool:
 class Following:
     """The followed shepherds, with one pidfd each: a shepherd runs many short jobs in succession."""
 
-    def __init__(self, watch: Watch, gone: Callable[[int], None]) -> None:
+    def __init__(self, watch: Watch, on_exit: Callable[[int], None]) -> None:
         """Create it without shepherds.
 
         Args:
             watch: called with a pidfd and the function to call when the process has exited.
-            gone: called with the id of each followed job whose shepherd has exited.
+            on_exit: called with the id of each followed job whose shepherd has exited.
         """
-        self._watch, self._gone = watch, gone
+        self._watch, self._gone = watch, on_exit
         self._pidfds: dict[Shepherd, int] = {}
         self._shepherds: dict[int, Shepherd] = {}  # by job
 

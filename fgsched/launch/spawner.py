@@ -115,18 +115,18 @@ class Spawner:
 
     def __init__(self, program: Path, locks: Sequence[int] = ()) -> None:
         """Start the spawner, which holds `locks` until its last shepherd has ended."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
+        own_end, child_end = socket.socketpair()
+        own_end.setblocking(False)
         self._process = subprocess.Popen(
-            [str(program), str(theirs.fileno())],
-            pass_fds=[theirs.fileno(), *locks],
+            [str(program), str(child_end.fileno())],
+            pass_fds=[child_end.fileno(), *locks],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             cwd="/",
             env={"PATH": "/usr/bin:/bin", **_crash_point()},
         )
-        theirs.close()
-        self._socket = ours
+        child_end.close()
+        self._socket = own_end
         self._out = bytearray()
         self._in = bytearray()
         self.pid = self._process.pid

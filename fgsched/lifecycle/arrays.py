@@ -24,10 +24,10 @@ def parse_array(text: str) -> tuple[str, int]:
         raise BadValue(text, f": {quoted(percent + most)} is not a number of tasks that may run at a time")
     if listed.startswith("[") and listed.endswith("]"):
         listed = listed[1:-1]
-    found = format_array(parse_tasks(listed, whole=text))
-    if len(found) > LONGEST:
-        raise BadValue(text, f" is a list of {len(found)} characters; limit {LONGEST}")
-    return found, int(most or 0)
+    indices = format_array(parse_tasks(listed, whole=text))
+    if len(indices) > LONGEST:
+        raise BadValue(text, f" is a list of {len(indices)} characters; limit {LONGEST}")
+    return indices, int(most or 0)
 
 
 def parse_tasks(listed: str, *, whole: str = "") -> int:
@@ -84,25 +84,25 @@ def bits_of(text: str) -> int:
 @lru_cache(maxsize=256)
 def format_array(bits: int) -> str:
     """Format a bit set: '0-15:4' if the step is constant, otherwise '0,2-4'."""
-    found = list(tasks(bits))
-    if (step := _step(found)) > 1:
-        return f"{found[0]}-{found[-1]}:{step}"
-    return format_indices(found)
+    indices = list(tasks(bits))
+    if (step := _step(indices)) > 1:
+        return f"{indices[0]}-{indices[-1]}:{step}"
+    return format_indices(indices)
 
 
-def _step(found: list[int]) -> int:
+def _step(indices: list[int]) -> int:
     """Return the constant step between at least three indices, or 0."""
-    if len(found) < 3:
+    if len(indices) < 3:
         return 0
-    step = found[1] - found[0]
-    return step if found == list(range(found[0], found[-1] + 1, step)) else 0
+    step = indices[1] - indices[0]
+    return step if indices == list(range(indices[0], indices[-1] + 1, step)) else 0
 
 
 @lru_cache(maxsize=256)
 def variables(text: str) -> dict[str, int]:
     """Return COUNT, MIN, MAX and STEP of an array, for the environment of its tasks."""
-    found = list(tasks(bits_of(text)))
-    return {"COUNT": len(found), "MIN": found[0], "MAX": found[-1], "STEP": _step(found) or 1}
+    indices = list(tasks(bits_of(text)))
+    return {"COUNT": len(indices), "MIN": indices[0], "MAX": indices[-1], "STEP": _step(indices) or 1}
 
 
 def size(request: Request) -> int:

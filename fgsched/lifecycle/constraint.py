@@ -28,10 +28,10 @@ def alternatives(text: str) -> Alternatives:
     if sum(text.count(sign) for sign in "&|,") >= _MOST_TERMS:
         raise BadValue(text, f" has more than {_MOST_TERMS} features")
     tokens = _tokens(text)
-    found = _either(tokens, text)
+    choices = _either(tokens, text)
     if tokens:
         raise BadValue(text, f": {tokens[0]} is not expected there")
-    return found
+    return choices
 
 
 def needs(text: str, site: SubmitContext, *, has_gpus: bool) -> FeatureNeeds:
@@ -40,18 +40,20 @@ def needs(text: str, site: SubmitContext, *, has_gpus: bool) -> FeatureNeeds:
     A job without GPUs can name a feature of any GPU, as with Slurm, where the host has it.
     """
     host = {name.lower() for name in site.features}
-    left, unknown = [], []
+    kept_terms, unknown = [], []
     for terms in alternatives(text):
         of_gpus = [site.aliases.get(term, term) for term in terms if term.lower() not in host]
         missing = [
-            one for one in of_gpus if not any(_plain(one) in _plain(name) for name in site.gpu_features)
+            name
+            for name in of_gpus
+            if not any(_plain(name) in _plain(gpu_feature) for gpu_feature in site.gpu_features)
         ]
         unknown += missing
         if not missing or "constraint" in site.ignores:
-            left.append(tuple(one for one in of_gpus if one not in missing) if has_gpus else ())
-    is_open = not left or () in left
-    gpu = "" if is_open else "|".join("&".join(terms) for terms in left)
-    return FeatureNeeds(gpu, tuple(dict.fromkeys(unknown)), bool(left))
+            kept_terms.append(tuple(name for name in of_gpus if name not in missing) if has_gpus else ())
+    is_open = not kept_terms or () in kept_terms
+    gpu = "" if is_open else "|".join("&".join(terms) for terms in kept_terms)
+    return FeatureNeeds(gpu, tuple(dict.fromkeys(unknown)), bool(kept_terms))
 
 
 def _plain(name: str) -> str:
@@ -70,24 +72,24 @@ def _tokens(text: str) -> list[str]:
 
 
 def _either(tokens: list[str], text: str) -> Alternatives:
-    found = _all(tokens, text)
+    choices = _all(tokens, text)
     while tokens and tokens[0] == "|":
         tokens.pop(0)
-        found += _all(tokens, text)
-    if len(found) > _MOST:
+        choices += _all(tokens, text)
+    if len(choices) > _MOST:
         raise BadValue(text, f" has more than {_MOST} alternatives")
-    return found
+    return choices
 
 
 def _all(tokens: list[str], text: str) -> Alternatives:
-    found = _one(tokens, text)
+    choices = _one(tokens, text)
     while tokens and tokens[0] in "&,":
         tokens.pop(0)
         right = _one(tokens, text)
-        if len(found) * len(right) > _MOST:
+        if len(choices) * len(right) > _MOST:
             raise BadValue(text, f" has more than {_MOST} alternatives")
-        found = tuple((*one, *other) for one in found for other in right)
-    return found
+        choices = tuple((*terms, *more_terms) for terms in choices for more_terms in right)
+    return choices
 
 
 def _one(tokens: list[str], text: str) -> Alternatives:
@@ -96,7 +98,7 @@ def _one(tokens: list[str], text: str) -> Alternatives:
     token = tokens.pop(0)
     if token not in "([":
         return ((token,),)
-    found = _either(tokens, text)
+    choices = _either(tokens, text)
     if not tokens or tokens.pop(0) not in ")]":
         raise BadValue(text, ": a bracket is not closed")
-    return found
+    return choices

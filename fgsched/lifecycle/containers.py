@@ -41,14 +41,14 @@ def is_path(image: str) -> bool:
 
 def parse_mounts(text: str) -> tuple[Mount, ...]:
     """Parse SOURCE[:TARGET[:ro|rw]],… of --container-mounts. Raises BadValue."""
-    found = []
+    mounts = []
     for part in text.split(","):
-        source, *rest = part.split(":")
-        target, mode = rest[0] if rest else source, rest[1] if len(rest) > 1 else ""
-        if not (source.startswith("/") and target.startswith("/")) or len(rest) > 2 or mode not in _MODES:
+        source, *options = part.split(":")
+        target, mode = options[0] if options else source, options[1] if len(options) > 1 else ""
+        if not (source.startswith("/") and target.startswith("/")) or len(options) > 2 or mode not in _MODES:
             raise BadValue(text, " is not a list of mounts: /SOURCE[:/TARGET[:ro]], separated by commas")
-        found.append(Mount(source, target, _MODES[mode]))
-    return tuple(found)
+        mounts.append(Mount(source, target, _MODES[mode]))
+    return tuple(mounts)
 
 
 def options(image: str, mounts: str, workdir: str) -> list[str]:
@@ -69,31 +69,32 @@ _FOR_FILES = ("apptainer", "singularity")
 _FOR_REFERENCES = ("podman", "apptainer", "singularity")
 
 
-def choose(image: str, *, is_directory: bool, asked: str, has: Callable[[str], bool]) -> str:
+def choose(image: str, *, is_directory: bool, runtime: str, has: Callable[[str], bool]) -> str:
     """Return the runtime for an image.
 
     Args:
-        asked: the runtime that the user named; "": the first that is installed.
+        runtime: the runtime that the user named; "": the first that is installed.
         has: tells whether a program is installed.
 
     Raises:
         Refused: there is no such runtime, or it cannot run a job.
     """
     able = _FOR_DIRECTORIES if is_directory else _FOR_FILES if is_path(image) else _FOR_REFERENCES
-    if asked == "docker":
+    if runtime == "docker":
         raise Refused(
             "docker cannot run the container of a job: its daemon starts it outside the job",
             "podman runs the same images.",
         )
-    if asked and asked not in able:
-        raise Refused(f"{asked} cannot run this image", f"Use {_listed(able)}.")
-    found = next((name for name in ([asked] if asked else able) if has(name)), "")
-    if not found:
+    if runtime and runtime not in able:
+        raise Refused(f"{runtime} cannot run this image", f"Use {_listed(able)}.")
+    chosen = next((name for name in ([runtime] if runtime else able) if has(name)), "")
+    if not chosen:
+        runtimes = _listed([runtime] if runtime else able)
         raise Refused(
-            f"no container runtime for this image is installed here: {_listed([asked] if asked else able)}",
+            f"no container runtime for this image is installed here: {runtimes}",
             "Ask the administrator of the host to install one.",
         )
-    return found
+    return chosen
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -115,11 +116,11 @@ def variables(folder: str, hook: str, runtimes: Sequence[str], *, preload: bool)
         preload: the folder has a file for /etc/ld.so.preload.
     """
     binds = [folder, f"{hook}:{hook}:ro", *([f"{folder}/preload:/etc/ld.so.preload:ro"] if preload else [])]
-    found = {}
+    settings = {}
     for name in runtimes:
-        found[f"{name}_BIND"] = ",".join(binds)
-        found[f"{name}ENV_LD_PRELOAD"] = f"{folder}/libfgshim.so"
-    return found
+        settings[f"{name}_BIND"] = ",".join(binds)
+        settings[f"{name}ENV_LD_PRELOAD"] = f"{folder}/libfgshim.so"
+    return settings
 
 
 PODMAN = "CONTAINERS_CONF_OVERRIDE"  # names settings in addition to those of the site and the user

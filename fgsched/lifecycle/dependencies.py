@@ -94,8 +94,8 @@ def _term(kind: str, target: str, text: str) -> Term:
     if not match and _TOO_LARGE.fullmatch(target):
         raise Refused(f"Job dependency problem: job {shown(target)} does not exist")
     if not match or match[1].strip("0") == "":
-        known = ", ".join((*_KINDS, "singleton"))
-        raise BadValue(text, f": {quoted(target)} is neither a job id nor a kind of dependency ({known})")
+        kinds = ", ".join((*_KINDS, "singleton"))
+        raise BadValue(text, f": {quoted(target)} is neither a job id nor a kind of dependency ({kinds})")
     if match[3] and kind != "after":
         raise BadValue(text, f": a time such as +{match[3]} is for after: only")
     job = LAST if match[1] == "last" else int(match[1])

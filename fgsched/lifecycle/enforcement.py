@@ -13,42 +13,42 @@ HOOKED = frozenset({Tier.DRIVER.value, Tier.MIG.value, Tier.SHIM.value})
 TIERS = tuple(tier.value for tier in Tier)
 
 
-def check_tier(asked: str, allowed: Container[str], best: str) -> None:
+def check_tier(tier: str, allowed: Container[str], best: str) -> None:
     """Check a requested enforcement level; "" is the strongest level of the host.
 
     Raises:
         Refused: the site does not permit the level, or the host does not support it.
     """
-    if not asked:
+    if not tier:
         return
-    if asked == Tier.MIG.value:
+    if tier == Tier.MIG.value:
         raise Refused(
             "--tier=mig: this level follows from the device",
             "Ask for a MIG instance: --gpu-type=PROFILE. fginfo lists them.",
         )
-    if asked not in allowed:
+    if tier not in allowed:
         raise Refused(
-            f"--tier={asked}: this site does not allow it",
+            f"--tier={tier}: this site does not allow it",
             "Its administrator can: tiers in [fence] of the settings.",
         )
-    if asked == Tier.DRIVER.value and best != asked:
+    if tier == Tier.DRIVER.value and best != tier:
         raise Refused(
             "--tier=driver: the driver of this host does not limit device memory by cgroup",
             "fgsched doctor --enforcement tells what holds here; leave --tier out to get the best of it.",
         )
 
 
-def tier_of(asked: str, best: str, gpus: Sequence[tuple[Gpu, int]] = ()) -> str:
+def tier_of(tier: str, best: str, gpus: Sequence[tuple[Gpu, int]] = ()) -> str:
     """Return the enforcement level of a job with these GPUs and shares (ten-thousandths).
 
     The driver's limits do not exist on MIG instances. The hardware limits a job that has whole ones; the
     hook limits a job on a part of one.
     """
-    level = asked or best
+    level = tier or best
     if not any(gpu.mig for gpu, _ in gpus) or level in (Tier.WATCHDOG.value, Tier.NONE.value):
         return level
     is_alone = all(gpu.mig and gpu.mig.is_alone and share == WHOLE for gpu, share in gpus)
-    return Tier.MIG.value if is_alone and asked != Tier.SHIM.value else Tier.SHIM.value
+    return Tier.MIG.value if is_alone and tier != Tier.SHIM.value else Tier.SHIM.value
 
 
 def is_hooked(tier: str, *, has_gpus: bool) -> bool:
@@ -88,13 +88,13 @@ class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
         """
         if not self.how or not (uuids or self.is_required):
             return ""
-        known = self.nodes_of and all(uuid in self.nodes_of for uuid in uuids)
-        return ",".join([PRELOAD] * hooked + [DEVICES] * bool(known))
+        has_nodes = self.nodes_of and all(uuid in self.nodes_of for uuid in uuids)
+        return ",".join([PRELOAD] * hooked + [DEVICES] * bool(has_nodes))
 
     def closed(self, uuids: Collection[str]) -> tuple[str, ...]:
         """Return the device nodes that a job with these GPUs must not open."""
-        own = {node for uuid in uuids for node in self.nodes_of[uuid]}
-        return tuple(node for node in self.nodes if node not in own)
+        own_nodes = {node for uuid in uuids for node in self.nodes_of[uuid]}
+        return tuple(node for node in self.nodes if node not in own_nodes)
 
     def check(self, *, hooked: bool) -> None:
         """Check that a job with the hook gets a namespace, if the site requires one. Raises Refused."""

@@ -69,8 +69,8 @@ def expand(pattern: str, values: Values) -> str:
     """Return the file name of a pattern for one job. A backslash in the pattern disables replacement."""
     if "\\" in pattern:
         return pattern.replace("\\", "")
-    *items, rest = _parts(pattern)
-    return "".join([text + values.letter(letter, width) for text, letter, width in items]) + rest[0]
+    *items, ending = _parts(pattern)
+    return "".join([text + values.letter(letter, width) for text, letter, width in items]) + ending[0]
 
 
 @lru_cache(maxsize=256)

@@ -56,8 +56,8 @@ def shell_words(text: str) -> list[str]:
         return text.split()
     words: list[str] = []
     at = 0
-    while rest := text[at:].lstrip():
-        at = len(text) - len(rest)
+    while tail := text[at:].lstrip():
+        at = len(text) - len(tail)
         match = _WORD.match(text, at)
         if not match:
             raise Unclosed
@@ -251,9 +251,9 @@ def _meant(line: bytes) -> tuple[str, int]:
 def _is_near(word: bytes, goal: bytes) -> bool:
     """Tell whether two words differ by one letter, or by the order of two neighbours."""
     if sorted(word) == sorted(goal):
-        return sum(one != other for one, other in zip(word, goal, strict=True)) <= 2
+        return sum(letter != goal_letter for letter, goal_letter in zip(word, goal, strict=True)) <= 2
     if len(word) == len(goal):
-        return sum(one != other for one, other in zip(word, goal, strict=True)) == 1
+        return sum(letter != goal_letter for letter, goal_letter in zip(word, goal, strict=True)) == 1
     long, short = (word, goal) if len(word) > len(goal) else (goal, word)
     return len(long) - len(short) == 1 and any(long[:at] + long[at + 1 :] == short for at in range(len(long)))
 
@@ -280,14 +280,16 @@ _OWN_VARIABLES = {
 
 def _foreign_variables(data: bytes, name: str) -> Iterator[str]:
     """Yield a warning about each variable of another scheduler that a script uses: it is not set."""
-    seen: set[str] = set()
+    variables: set[str] = set()
     for number, line in enumerate(data.split(b"\n"), 1):
         for match in () if line.lstrip().startswith(b"#") else _FOREIGN_VARIABLE.finditer(line):
             variable = match[1].decode()
-            if variable not in seen:
-                seen.add(variable)
-                own = _OWN_VARIABLES.get(variable)
-                yield f"{name}: line {number}: ${variable} is not set here" + (f"; use ${own}" if own else "")
+            if variable not in variables:
+                variables.add(variable)
+                replacement = _OWN_VARIABLES.get(variable)
+                yield f"{name}: line {number}: ${variable} is not set here" + (
+                    f"; use ${replacement}" if replacement else ""
+                )
 
 
 def carries_headers(data: bytes) -> bool:
@@ -329,14 +331,14 @@ def _lines(
         offset += len(line) + 1
 
 
-def _words(rest: bytes, *, place: str, offset: int) -> list[str]:
+def _words(header: bytes, *, place: str, offset: int) -> list[str]:
     try:
-        return header_words(rest.decode("utf-8"))
+        return header_words(header.decode("utf-8"))
     except UnicodeDecodeError as error:
-        bad, at = rest[error.start], offset + error.start
+        bad, at = header[error.start], offset + error.start
         raise BadUsage(f"{place}: byte {bad:#04x} at offset {at} of the file is not UTF-8") from None
     except Unclosed:
-        raise BadUsage(f"{place}: no closing quotation in {shown(rest.decode().strip())}") from None
+        raise BadUsage(f"{place}: no closing quotation in {shown(header.decode().strip())}") from None
 
 
 def _after(data: bytes, body_at: int, family: str, name: str, *, sbatch: bool) -> Iterator[str]:
@@ -349,8 +351,8 @@ def _after(data: bytes, body_at: int, family: str, name: str, *, sbatch: bool) -
     lines = data.split(b"\n")
     if _BEHIND_UNSEEN.match(lines[body_at - 1]):
         yield f"{name}: line {body_at} looks like a header but begins with an invisible character; remove it"
-    wanted = [(b"#FG", _FG), *([(b"#SBATCH", _SBATCH)] if sbatch else [])]
-    for mark, prefix in wanted:
+    prefixes = [(b"#FG", _FG), *([(b"#SBATCH", _SBATCH)] if sbatch else [])]
+    for mark, prefix in prefixes:
         below = (n for n, line in enumerate(lines, 1) if n > body_at and prefix.match(line))
         if number := next(below, 0):
             yield (

@@ -74,7 +74,7 @@ WORDS = "FG_GPU_DEVICES"  # the words for all GPUs of a job, in the order of FG_
 
 
 def words_of(
-    gpus: Sequence[tuple[int, str]], setting: VisibleDevices, *, hooked: bool, others: str
+    gpus: Sequence[tuple[int, str]], setting: VisibleDevices, *, hooked: bool, other_nodes: str
 ) -> tuple[str, ...]:
     """Return the word for each GPU of a job.
 
@@ -86,7 +86,7 @@ def words_of(
 
     Args:
         gpus: (index, UUID) of each.
-        others: whether the job can open the device nodes of other GPUs: "closed" or "open".
+        other_nodes: whether the job can open the device nodes of other GPUs: "closed" or "open".
     """
     uuids = tuple(uuid for _, uuid in gpus)
     has_instances = any(map(is_instance, uuids))
@@ -95,7 +95,7 @@ def words_of(
     indices = sorted(index for index, _ in gpus)
     if hooked:
         return tuple(map(str, range(len(gpus))))
-    return tuple(str(indices.index(index) if others == "closed" else index) for index, _ in gpus)
+    return tuple(str(indices.index(index) if other_nodes == "closed" else index) for index, _ in gpus)
 
 
 def translated(words: str, environ: Mapping[str, str], into: str) -> str:
@@ -107,5 +107,5 @@ def translated(words: str, environ: Mapping[str, str], into: str) -> str:
         into: FG_GPU_UUIDS or FG_JOB_GPUS.
     """
     names = zip(environ.get(WORDS, "").split(","), environ.get(into, "").split(","), strict=False)
-    known = {word: name for word, name in names if word and name}
-    return ",".join(known.get(word.strip(), word) for word in words.split(",")) if words else ""
+    name_of = {word: name for word, name in names if word and name}
+    return ",".join(name_of.get(word.strip(), word) for word in words.split(",")) if words else ""

@@ -26,22 +26,22 @@ UNLIMITED = -1
 ResourceLimits = dict[int, tuple[int, int]]  # resource -> (soft, hard)
 
 
-def lower(one: int, other: int) -> int:
+def lower(limit: int, other: int) -> int:
     """Return the lower of two limits, where a negative number is unlimited."""
-    return max(one, other) if UNLIMITED in (one, other) else min(one, other)
+    return max(limit, other) if UNLIMITED in (limit, other) else min(limit, other)
 
 
 def merge_limits(
-    login: ResourceLimits, wanted: Iterable[tuple[int, int, int]]
+    login: ResourceLimits, requests: Iterable[tuple[int, int, int]]
 ) -> tuple[tuple[int, int, int], ...]:
     """Return the limits of a job: the requested limits, capped by the limits of the login."""
-    asked = {number: (soft, hard) for number, soft, hard in wanted}
-    found = []
+    requested = {number: (soft, hard) for number, soft, hard in requests}
+    merged = []
     for number, (soft, hard) in sorted(login.items()):
-        own_soft, own_hard = asked.get(number, (soft, hard))
+        own_soft, own_hard = requested.get(number, (soft, hard))
         most = lower(own_hard, hard)
-        found.append((number, lower(own_soft, most), most))
-    return tuple(found)
+        merged.append((number, lower(own_soft, most), most))
+    return tuple(merged)
 
 
 # -- inputs other than the job: site, allocated GPUs, owner -------------------
@@ -121,9 +121,11 @@ class CpuBinding(Struct, frozen=True, kw_only=True, gc=False):
         chosen = _near(near, self.allowed) if near else ""
         if not chosen:
             return ""
-        there = _listed(chosen)
-        taken = sum(asked for cpus, asked in bound if not there.isdisjoint(_listed(cpus)))
-        return chosen if taken + count <= len(there) else ""
+        near_cpus = _listed(chosen)
+        bound_count = sum(
+            requested for bound_cpus, requested in bound if not near_cpus.isdisjoint(_listed(bound_cpus))
+        )
+        return chosen if bound_count + count <= len(near_cpus) else ""
 
 
 @lru_cache(maxsize=256)
@@ -169,7 +171,7 @@ _OF_BATCH_SHELL = {  # variables of Slurm that are the same for the script of ev
 
 
 def variables(
-    job: Job, given: Sequence[AssignedGpu], *, site: LaunchContext, tmpdir: str, error_file: str
+    job: Job, gpus: Sequence[AssignedGpu], *, site: LaunchContext, tmpdir: str, error_file: str
 ) -> dict[str, str]:
     """Return the variables of a job, with their SLURM_ equivalents if requested."""
     request = job.request
@@ -185,35 +187,38 @@ def variables(
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
-        **(_variables_of_site(job, given, site) if given else _programs(site)),
-        **_gpu_variables(tuple(given), _words(job, given, site), site.vendor),
+        **(_variables_of_site(job, gpus, site) if gpus else _programs(site)),
+        **_gpu_variables(tuple(gpus), _words(job, gpus, site), site.vendor),
         **_resource_variables(job, site.visible),
         **_array_variables(job),
     }
     if request.dependency:
-        own["FG_JOB_DEPENDENCY"] = request.dependency
+        job_variables["FG_JOB_DEPENDENCY"] = request.dependency
     if job.deadline is not None:
-        own["FG_JOB_END_TIME"] = str(int(job.deadline))
+        job_variables["FG_JOB_END_TIME"] = str(int(job.deadline))
     if request.demand.host_memory:
-        own["FG_MEM_PER_NODE"] = str(request.demand.host_memory >> 20)
+        job_variables["FG_MEM_PER_NODE"] = str(request.demand.host_memory >> 20)
     if request.slurm_env:
-        own.update(_slurm(job, own, site.vendor))
-    return own
+        job_variables.update(_slurm(job, job_variables, site.vendor))
+    return job_variables
 
 
 def _programs(site: LaunchContext) -> dict[str, str]:
     """Return the variables with programs of the site."""
-    found = {"FG_PYTHON": site.python} if site.python else {}
+    programs = {"FG_PYTHON": site.python} if site.python else {}
     if site.task_prolog:
-        found |= {"FG_TASK_PROLOG": site.task_prolog, "FG_TASK_PROLOG_TIME": str(int(site.task_prolog_time))}
-    return found
+        programs |= {
+            "FG_TASK_PROLOG": site.task_prolog,
+            "FG_TASK_PROLOG_TIME": str(int(site.task_prolog_time)),
+        }
+    return programs
 
 
-def _variables_of_site(job: Job, given: Sequence[AssignedGpu], site: LaunchContext) -> dict[str, str]:
+def _variables_of_site(job: Job, gpus: Sequence[AssignedGpu], site: LaunchContext) -> dict[str, str]:
     """Return the variables of a job with GPUs that only some sites have."""
     directory = job_dir(site.run, job.id, job.attempt)
     load = {"FG_SIM_LOAD": f"{directory}/{_load_file(job, site)}"} if site.simulates else {}
-    load |= _mps_variables(job, given[0].hold.memory, site)
+    load |= _mps_variables(job, gpus[0].hold.memory, site)
     return {**_programs(site), **load, **_container_variables(job, directory, site)}
 
 
@@ -240,52 +245,52 @@ def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[
     if not (site.containers or site.podman) or not is_hooked(job.tier, has_gpus=True):
         return {}
     has_preload = preload_of(job.mounts, hooked=True) == "namespace"
-    own = containers.variables(directory, site.hook, site.containers, preload=has_preload)
-    return {**own, **site.podman}
+    own_binds = containers.variables(directory, site.hook, site.containers, preload=has_preload)
+    return {**own_binds, **site.podman}
 
 
-def _words(job: Job, given: Sequence[AssignedGpu], site: LaunchContext) -> tuple[str, ...]:
+def _words(job: Job, gpus: Sequence[AssignedGpu], site: LaunchContext) -> tuple[str, ...]:
     """Return the words that select the job's GPUs. The server of MPS numbers GPUs in its own way."""
     hooked = is_hooked(job.tier, has_gpus=True)
     setting = "uuids" if is_client(job) and not hooked else site.visible_devices
-    gpus = [(gpu.hold.gpu, gpu.uuid) for gpu in given]
-    return words_of(gpus, setting, hooked=hooked, others=others_of(job.mounts))
+    pairs = [(gpu.hold.gpu, gpu.uuid) for gpu in gpus]
+    return words_of(pairs, setting, hooked=hooked, other_nodes=others_of(job.mounts))
 
 
 @lru_cache(maxsize=256)
 def _gpu_variables(
-    given: tuple[AssignedGpu, ...], words: tuple[str, ...], vendor: VendorFacts
+    gpus: tuple[AssignedGpu, ...], words: tuple[str, ...], vendor: VendorFacts
 ) -> Mapping[str, str]:
     """Return the variables that select the job's GPUs; an empty list hides all GPUs."""
-    indices = ",".join(str(gpu.hold.gpu) for gpu in given)
-    if not given:
+    indices = ",".join(str(gpu.hold.gpu) for gpu in gpus)
+    if not gpus:
         return {vendor.selection: "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
-    uuids = ",".join(gpu.uuid for gpu in given)
-    share = sum(gpu.hold.share for gpu in given)
-    cpus = format_indices(cpu for gpu in given for cpu in gpu.cpus)
+    uuids = ",".join(gpu.uuid for gpu in gpus)
+    share = sum(gpu.hold.share for gpu in gpus)
+    cpus = format_indices(cpu for gpu in gpus for cpu in gpu.cpus)
     return {
         vendor.selection: ",".join(words),
         **dict(vendor.constant),
         "FG_JOB_GPUS": indices,
-        "FG_GPUS_ON_NODE": str(len(given)),
+        "FG_GPUS_ON_NODE": str(len(gpus)),
         "FG_GPU_FRACTION": format_share(share),
-        "FG_GPU_MEM_MB": str(given[0].hold.memory >> 20),
+        "FG_GPU_MEM_MB": str(gpus[0].hold.memory >> 20),
         "FG_GPU_UUIDS": uuids,
         WORDS: ",".join(words),
-        **({vendor.uuids: uuids} if vendor.uuids and any(is_instance(gpu.uuid) for gpu in given) else {}),
+        **({vendor.uuids: uuids} if vendor.uuids and any(is_instance(gpu.uuid) for gpu in gpus) else {}),
         **({"FG_GPU_CPUS": cpus} if cpus else {}),
     }
 
 
 def _resource_variables(job: Job, visible: Mapping[str, str]) -> dict[str, str]:
     """Return the variables with the units of site resources that the job received."""
-    found = {}
+    units = {}
     for name, indices in job.resources:
         listed = ",".join(map(str, indices))
-        found["FG_GRES_" + re.sub(r"[^A-Z0-9]", "_", name.upper())] = listed
+        units["FG_GRES_" + re.sub(r"[^A-Z0-9]", "_", name.upper())] = listed
         if visible.get(name):
-            found[visible[name]] = listed
-    return found
+            units[visible[name]] = listed
+    return units
 
 
 def _array_variables(job: Job) -> dict[str, str]:
@@ -297,14 +302,16 @@ def _array_variables(job: Job) -> dict[str, str]:
     return {f"FG_{name}": str(value) for name, value in about.items()}
 
 
-def _slurm(job: Job, own: Mapping[str, str], vendor: VendorFacts) -> dict[str, str]:
+def _slurm(job: Job, job_variables: Mapping[str, str], vendor: VendorFacts) -> dict[str, str]:
     """Return the variables that Slurm sets in the shell of a batch script, as far as one host has them."""
     twins = {**_SLURM, vendor.selection: vendor.aliases}
-    found = {twin: value for name, value in own.items() if value for twin in twins.get(name, ())}
+    slurm_variables = {
+        twin: value for name, value in job_variables.items() if value for twin in twins.get(name, ())
+    }
     for name in ("SLURM_RESTART_COUNT", "SLURM_GPUS_ON_NODE"):
-        if found.get(name) == "0":  # then Slurm does not set it
-            del found[name]
-    return found | _OF_BATCH_SHELL | {"SLURM_JOB_UID": str(job.uid), "SLURM_JOB_GID": str(job.gid)}
+        if slurm_variables.get(name) == "0":  # then Slurm does not set it
+            del slurm_variables[name]
+    return slurm_variables | _OF_BATCH_SHELL | {"SLURM_JOB_UID": str(job.uid), "SLURM_JOB_GID": str(job.gid)}
 
 
 # -- the environment -----------------------------------------------------------------------------------
@@ -318,49 +325,49 @@ _OF_CONTAINERS = (
 
 
 def merge_environment(
-    base: bytes, own: Mapping[str, str], hook: str, programs: str = "", commands: str = ""
+    base: bytes, job_variables: Mapping[str, str], hook: str, programs: str = "", commands: str = ""
 ) -> bytes:
-    """Return the submitted environment, overridden by `own`, with the hook ahead of other preloads.
+    """Return the submitted environment, overridden by `job_variables`, with the hook ahead of other preloads.
 
     Args:
         programs: directory of commands that comes first in PATH.
         commands: directory of commands that comes last in PATH.
     """
-    own = _with_binds(base, own)
-    theirs, preload, path = _kept(base, frozenset(own))
+    job_variables = _with_binds(base, job_variables)
+    inherited, preload, path = _kept(base, frozenset(job_variables))
     if programs:
         path = programs.encode(errors="surrogateescape") + b":" + (path or _USUAL_PATH)
     if commands:
         path = (path or _USUAL_PATH) + b":" + commands.encode(errors="surrogateescape")
-    theirs += b"PATH=" + path + b"\0" if path else b""
-    ours = "".join([f"{name}={value}\0" for name, value in own.items()])
-    whole = theirs + ours.encode(errors="surrogateescape")
+    inherited += b"PATH=" + path + b"\0" if path else b""
+    own_text = "".join([f"{name}={value}\0" for name, value in job_variables.items()])
+    whole = inherited + own_text.encode(errors="surrogateescape")
     libraries = hook.encode(errors="surrogateescape") + preload if hook else preload[1:]
     return whole + b"LD_PRELOAD=" + libraries + b"\0" if libraries else whole
 
 
-def _with_binds(base: bytes, own: Mapping[str, str]) -> Mapping[str, str]:
+def _with_binds(base: bytes, job_variables: Mapping[str, str]) -> Mapping[str, str]:
     """Return the variables of a job, with the submitted mounts of containers behind its own.
 
     Settings of podman that the user has named are kept.
     """
     with_binds = {}
     for name in _OF_CONTAINERS:
-        if name not in own:
+        if name not in job_variables:
             continue
-        _, is_set, rest = (b"\0" + base).partition(f"\0{name}=".encode())
-        if is_set and (value := rest.partition(b"\0")[0].decode(errors="surrogateescape")):
-            with_binds[name] = f"{own[name]},{value}" if name.endswith("_BIND") else value
-    return {**own, **with_binds} if with_binds else own
+        _, is_set, tail = (b"\0" + base).partition(f"\0{name}=".encode())
+        if is_set and (value := tail.partition(b"\0")[0].decode(errors="surrogateescape")):
+            with_binds[name] = f"{job_variables[name]},{value}" if name.endswith("_BIND") else value
+    return {**job_variables, **with_binds} if with_binds else job_variables
 
 
 @lru_cache(maxsize=64)
-def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes, bytes]:
+def _kept(base: bytes, own_names: frozenset[str]) -> tuple[bytes, bytes, bytes]:
     """Return (remaining submitted environment, its LD_PRELOAD, its PATH).
 
     Jobs of one submission share the result.
     """
-    theirs, preload, path = [], b"", b""
+    inherited, preload, path = [], b"", b""
     is_inherited = (b"\0" + base).find(f"\0{MARK}=".encode()) >= 0  # by a client that is a job, as it was
     for entry in base.split(b"\0")[:-1]:
         name, _, value = entry.partition(b"=")
@@ -370,9 +377,9 @@ def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes, bytes]:
             preload = b":" + value if value else b""
         elif name == b"PATH":
             path = value
-        elif name.decode(errors="surrogateescape") not in ours:
-            theirs.append(entry + b"\0")
-    return b"".join(theirs), preload, path
+        elif name.decode(errors="surrogateescape") not in own_names:
+            inherited.append(entry + b"\0")
+    return b"".join(inherited), preload, path
 
 
 # -- the launch ---------------------------------------------------------------
@@ -434,14 +441,14 @@ class LaunchMessage(NamedTuple):
 
 
 def launch(
-    job: Job, given: AssignedGpus, base: bytes, *, site: LaunchContext, owner: JobOwner, cgroups: Cgroups = ()
+    job: Job, gpus: AssignedGpus, base: bytes, *, site: LaunchContext, owner: JobOwner, cgroups: Cgroups = ()
 ) -> LaunchMessage:
     """Return the launch of an allocated job. `base`: the submitted environment, NUL-terminated entries."""
-    paths = files(job.request, _pattern_values(job, given, site, owner.home))
+    paths = files(job.request, _pattern_values(job, gpus, site, owner.home))
     tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
-    own = variables(job, given, site=site, tmpdir=tmpdir, error_file=paths.stderr)
-    hooked = is_hooked(job.tier, has_gpus=bool(given))
-    how, closed = _mounts(job, given, site=site, hooked=hooked)
+    job_variables = variables(job, gpus, site=site, tmpdir=tmpdir, error_file=paths.stderr)
+    hooked = is_hooked(job.tier, has_gpus=bool(gpus))
+    namespace, closed = _mounts(job, gpus, site=site, hooked=hooked)
     return LaunchMessage(
         job=job.id,
         attempt=job.attempt,
@@ -464,20 +471,22 @@ def launch(
         tmpdir=tmpdir,
         hook=site.hook if hooked else "",
         args=job.request.args,
-        mounts=how,
-        proves=site.proves and hooked and bool(given),
+        mounts=namespace,
+        proves=site.proves and hooked and bool(gpus),
         task_prolog=bool(site.task_prolog),
         closed=closed,
         cgroups=cgroups,
         cpus=job.cpus,
         no_new_privileges=site.no_new_privileges,
-        environment=merge_environment(base, own, _link(own, hooked=hooked), site.programs, site.commands),
+        environment=merge_environment(
+            base, job_variables, _link(job_variables, hooked=hooked), site.programs, site.commands
+        ),
     )
 
 
-def _link(own: Mapping[str, str], *, hooked: bool) -> str:
+def _link(job_variables: Mapping[str, str], *, hooked: bool) -> str:
     """Return the link to the hook in the directory of a job; "" without the hook."""
-    return f"{own['FG_JOB_DIR']}/libfgshim.so" if hooked else ""
+    return f"{job_variables['FG_JOB_DIR']}/libfgshim.so" if hooked else ""
 
 
 def _early(request: Request) -> tuple[int, int, int]:
@@ -487,12 +496,12 @@ def _early(request: Request) -> tuple[int, int, int]:
 
 
 def _mounts(
-    job: Job, given: AssignedGpus, *, site: LaunchContext, hooked: bool
+    job: Job, gpus: AssignedGpus, *, site: LaunchContext, hooked: bool
 ) -> tuple[str, tuple[str, ...]]:
     """Return the type of the job's mount namespace, and the device nodes that are closed in it."""
     site.mounts.check(hooked=hooked)
     is_shut = others_of(job.mounts) == "closed"
-    closed = site.mounts.closed([gpu.uuid for gpu in given]) if is_shut else ()
+    closed = site.mounts.closed([gpu.uuid for gpu in gpus]) if is_shut else ()
     return site.mounts.how if job.mounts else "", closed
 
 
@@ -516,14 +525,14 @@ def files(request: Request, values: Values) -> Files:
     return Files(path(request.input), out, error, makes)
 
 
-def _pattern_values(job: Job, given: AssignedGpus, site: LaunchContext, home: str) -> Values:
+def _pattern_values(job: Job, gpus: AssignedGpus, site: LaunchContext, home: str) -> Values:
     return Values(
         job_id=job.id,
         name=job.request.name,
         user=job.user,
         home=home,
         host=site.host.partition(".")[0],
-        gpus=tuple(gpu.hold.gpu for gpu in given),
+        gpus=tuple(gpu.hold.gpu for gpu in gpus),
         restarts=job.restarts,
         array=job.array,
         task=job.task or 0,

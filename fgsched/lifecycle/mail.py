@@ -71,18 +71,18 @@ def events(before: Job, after: Job) -> list[str]:
 
     A failed job gets one mail: FAIL, or END if it asked for END only. A cancelled job has ended.
     """
-    found = []
+    kinds = []
     if _has_begun(before, after):
-        found.append(BEGIN)
+        kinds.append(BEGIN)
     if after.state.is_final:
-        found += [TIME_LIMIT] if after.state is JobState.TIMEOUT else []
+        kinds += [TIME_LIMIT] if after.state is JobState.TIMEOUT else []
         has_failed = after.state not in (JobState.COMPLETED, JobState.CANCELLED)
-        found.append(FAIL if has_failed and wants(after, FAIL) else END)
+        kinds.append(FAIL if has_failed and wants(after, FAIL) else END)
     elif after.state is JobState.PENDING and after.restarts > before.restarts:
-        found.append(REQUEUE)
+        kinds.append(REQUEUE)
     if after.reason is Reason.DEPENDENCY_NEVER is not before.reason:
-        found.append(INVALID_DEPEND)
-    return [kind for kind in found if wants(after, kind)]
+        kinds.append(INVALID_DEPEND)
+    return [kind for kind in kinds if wants(after, kind)]
 
 
 def _has_begun(before: Job, after: Job) -> bool:

@@ -241,31 +241,31 @@ def plan(
     broken one is kept while processes that were its clients may live, and for a time after a failed start.
     """
     for server in servers.values():
-        own = [job for job in jobs if name_of(job) == server.name]
+        daemon_jobs = [job for job in jobs if name_of(job) == server.name]
         match server.phase:
-            case Phase.DUE if own and not _has_other(servers.values(), server):
+            case Phase.DUE if daemon_jobs and not _has_other(servers.values(), server):
                 begun = {"phase": Phase.STARTING, "lives": True, "until": now + START_TIME}
                 started = replace(server, **begun)
                 yield started, StartDaemon(started)
-            case Phase.STARTING | Phase.READY if not own:
+            case Phase.STARTING | Phase.READY if not daemon_jobs:
                 ending = replace(server, phase=Phase.ENDING, asks_at=math.inf, was_stopped=True)
                 yield ending, StopDaemon(ending)
             case Phase.STARTING if now < server.until and now >= server.asks_at:
                 yield replace(server, asks_at=math.inf), AskDaemon(server)
             case Phase.READY:
-                yield from ((server, step) for step in _let_in(own, jobs, server.gpu))
+                yield from ((server, step) for step in _let_in(daemon_jobs, jobs, server.gpu))
             case Phase.BROKEN:
-                yield from _broken(server, own)
+                yield from _broken(server, daemon_jobs)
 
 
 def _has_other(servers: Iterable[MpsDaemon], server: MpsDaemon) -> bool:
     return any(mps_daemon.key == server.key and mps_daemon.name != server.name for mps_daemon in servers)
 
 
-def _let_in(own: Iterable[Job], jobs: Iterable[Job], gpu: int) -> Iterator[Step]:
+def _let_in(daemon_jobs: Iterable[Job], jobs: Iterable[Job], gpu: int) -> Iterator[Step]:
     """Let jobs in, up to the number of clients that a GPU takes. The processes of a job are not counted."""
     clients = sum(is_client(job) and job.holds[0].gpu == gpu for job in jobs)
-    for job in own:
+    for job in daemon_jobs:
         if not is_asking(job):
             continue
         if clients >= MOST_JOBS:
@@ -275,13 +275,13 @@ def _let_in(own: Iterable[Job], jobs: Iterable[Job], gpu: int) -> Iterator[Step]
             yield Grant(job)
 
 
-def _broken(server: MpsDaemon, own: Sequence[Job]) -> Iterator[tuple[MpsDaemon, Step]]:
-    for job in own:
+def _broken(server: MpsDaemon, daemon_jobs: Sequence[Job]) -> Iterator[tuple[MpsDaemon, Step]]:
+    for job in daemon_jobs:
         if is_asking(job):
             yield server, Refuse(job, server.why)
         elif is_client(job):
             yield server, Lose(job, server.why)
-    if not own and server.lives and not server.was_stopped:
+    if not daemon_jobs and server.lives and not server.was_stopped:
         stopped = replace(server, was_stopped=True)
         yield stopped, StopDaemon(stopped)
 

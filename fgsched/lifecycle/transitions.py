@@ -103,16 +103,16 @@ class Finish(NamedTuple):
 
 
 def recover(
-    job: Job, seen: Seen, *, boot: str, max_requeue: int = 5
+    job: Job, finding: Seen, *, boot: str, max_requeue: int = 5
 ) -> RequeueUnstarted | Delay | WatchShepherd | Hunt | Finish:
     """Decide what a starting controller does with a job that was STARTING or RUNNING.
 
     A job of an earlier boot cannot be running and may have run. It is never requeued without permission.
     `max_requeue` is the maximum number of requeues after failures of the host.
     """
-    match seen:
+    match finding:
         case Result():
-            return due(job, seen, max_requeue=max_requeue)
+            return due(job, finding, max_requeue=max_requeue)
         case _ if job.boot != boot:
             ended = Ended(status=0, detail="the host restarted while the job ran")
             return Finish(JobState.NODE_FAIL, Reason.SYSTEM_FAILURE, ended, lost=True)
@@ -159,9 +159,9 @@ _OOM_STATUS = 125  # Slurm shows 0:125 for a job of which a process was killed f
 _HELD = "H"  # the mark of a claim of a spawner
 
 
-def lost(job: Job, gone: ShepherdGone = _GONE) -> Finish:
+def lost(job: Job, trace: ShepherdGone = _GONE) -> Finish:
     """Return the end of a job without a result and without processes. It is never COMPLETED."""
-    ended = Ended(status=0, detail=f"status unknown: {gone.why}", srun_steps=gone.srun_steps)
+    ended = Ended(status=0, detail=f"status unknown: {trace.why}", srun_steps=trace.srun_steps)
     if job.cancelled_by is None and job.condemned in _CONDEMNED:
         return Finish(*_CONDEMNED[job.condemned], ended, lost=True)
     if job.cancelled_by is None and job.is_being_preempted:
@@ -253,7 +253,7 @@ def parse_result(text: str) -> Result:
     ):
         raise ValueError(f"not a result: {text[:80]!r}")
     numbers = [int(field) for field in (fields[1], *fields[3:19])]
-    status, start, end, user, system, rss, peak, refusals, gpu, asked, held = numbers[:11]
+    status, start, end, user, system, rss, peak, refusals, gpu, requested, held = numbers[:11]
     oom_kills, was_lost, survivor, errno, disk_read, disk_written = numbers[11:]
     return Result(
         status=status,
@@ -271,7 +271,7 @@ def parse_result(text: str) -> Result:
         detail=storable(fields[19]) if len(fields) > 19 else "",
         disk_read=disk_read,
         disk_written=disk_written,
-        refusal=Refusal(gpu=gpu, asked=asked, held=held) if gpu >= 0 else None,
+        refusal=Refusal(gpu=gpu, asked=requested, held=held) if gpu >= 0 else None,
     )
 
 

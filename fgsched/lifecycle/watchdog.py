@@ -68,15 +68,15 @@ class Fault(Struct, frozen=True, kw_only=True, gc=False):
     why_lost: str = ""  # what happened to the GPU; "": it fell off the bus
 
     def __str__(self) -> str:
-        held = format_mebibytes(self.held)
+        size = format_mebibytes(self.held)
         match self.reason:
             case Reason.GPU_OVER_LIMIT:
-                return f"it holds {held} on GPU {self.gpu}, and its limit is {format_mebibytes(self.limit)}"
+                return f"it holds {size} on GPU {self.gpu}, and its limit is {format_mebibytes(self.limit)}"
             case Reason.GPU_NOT_GIVEN:
-                return f"process {self.pid} holds {held} on GPU {self.gpu}, which the job was not given"
+                return f"process {self.pid} holds {size} on GPU {self.gpu}, which the job was not given"
             case Reason.GPU_UNHOOKED:
                 why = f": {self.why_bare}" if self.why_bare else ""
-                return f"process {self.pid} holds {held} on GPU {self.gpu} without the hook{why}"
+                return f"process {self.pid} holds {size} on GPU {self.gpu} without the hook{why}"
         return f"GPU {self.gpu}: {self.why_lost}" if self.why_lost else f"GPU {self.gpu} fell off the bus"
 
 
@@ -122,41 +122,45 @@ def judge(
 
     GPUs in `silent` did not answer; their findings are kept for the next query that they answer.
     """
-    seen = list(on_gpus)
+    jobs_on_gpus = list(on_gpus)
     uses = {
         (on_gpu.gpu, use.pid, use.mark): use
-        for on_gpu in seen
+        for on_gpu in jobs_on_gpus
         if on_gpu.limit is not None and not on_gpu.is_lost
         for use in on_gpu.uses
     }
     estimates = {key: use.estimate for key, use in uses.items()}
-    charged = {} if tier == UNENFORCED else _charges(estimates, before, seen)
-    found = [fault for on_gpu in seen for fault in _faults(on_gpu, tier, policy, charged)]
+    charged = {} if tier == UNENFORCED else _charges(estimates, before, jobs_on_gpus)
+    faults = [fault for on_gpu in jobs_on_gpus for fault in _faults(on_gpu, tier, policy, charged)]
     with_slot = {key: use for key, use in uses.items() if use.memory and use.mark is not None}
     in_both = {key: use for key, use in with_slot.items() if key in before.estimates}
-    faults, last_query = frozenset((fault.reason, fault.gpu) for fault in found), before.of(silent)
+    fault_keys, last_query = frozenset((fault.reason, fault.gpu) for fault in faults), before.of(silent)
     memory = LastQuery(
-        faults | last_query.faults, {**last_query.estimates, **estimates}, {**last_query.charged, **charged}
+        fault_keys | last_query.faults,
+        {**last_query.estimates, **estimates},
+        {**last_query.charged, **charged},
     )
-    again = [fault for fault in found if (fault.reason, fault.gpu) in before.faults]
+    again = [fault for fault in faults if (fault.reason, fault.gpu) in before.faults]
     ends = [fault for fault in again if policy.kills or fault.reason is Reason.GPU_LOST]
     return Verdict(
         memory=memory,
         charges={gpu: size for gpu, size in charged.items() if before.charged.get(gpu, 0) != size},
         seen={key[:2]: size for key, size in _settled(in_both, before).items()},
         costs=_costs(in_both, before),
-        warn=tuple(fault for fault in found if fault not in again),
+        warn=tuple(fault for fault in faults if fault not in again),
         end=ends[0] if ends else None,
     )
 
 
-def _charges(estimates: Mapping[_Key, int], before: LastQuery, seen: Iterable[JobOnGpu]) -> dict[int, int]:
+def _charges(
+    estimates: Mapping[_Key, int], before: LastQuery, jobs_on_gpus: Iterable[JobOnGpu]
+) -> dict[int, int]:
     """Return the bytes outside the hook by GPU, of processes without a slot: the lower of two estimates.
 
     Driver and region are not read at the same time. Memory that is freed between the two readings can look
     like memory outside the hook in one query.
     """
-    charges = {on_gpu.gpu: 0 for on_gpu in seen if on_gpu.limit is not None and not on_gpu.is_lost}
+    charges = {on_gpu.gpu: 0 for on_gpu in jobs_on_gpus if on_gpu.limit is not None and not on_gpu.is_lost}
     for key, estimate in estimates.items():
         if key[2] is None:
             charges[key[0]] += min(estimate, before.estimates.get(key, 0))
@@ -200,8 +204,8 @@ def _faults(on_gpu: JobOnGpu, tier: str, policy: WatchdogPolicy, charged: Mappin
         charged: {GPU: bytes} of processes without a slot.
     """
     if on_gpu.is_lost:
-        lost = Fault(reason=Reason.GPU_LOST, gpu=on_gpu.gpu, why_lost=on_gpu.why_lost)
-        return [lost] if on_gpu.limit is not None else []
+        fault = Fault(reason=Reason.GPU_LOST, gpu=on_gpu.gpu, why_lost=on_gpu.why_lost)
+        return [fault] if on_gpu.limit is not None else []
     if on_gpu.limit is None:
         stray = replace(_largest(on_gpu), reason=Reason.GPU_NOT_GIVEN)
         return [replace(stray, held=on_gpu.held)]
@@ -227,8 +231,8 @@ def _largest(on_gpu: JobOnGpu) -> Fault:
 # -- out of memory -------------------------------------------------------------------------------------
 
 
-def oom_report(job: Job, refusal: Refusal, others: Iterable[Job], readings: Readings) -> OomReport:
-    """Return the post-mortem of `job`. `others` are all jobs with holds; the job itself is ignored."""
+def oom_report(job: Job, refusal: Refusal, jobs: Iterable[Job], readings: Readings) -> OomReport:
+    """Return the post-mortem of `job`. `jobs` are all jobs with holds; the job itself is ignored."""
     reading = readings.get(refusal.gpu)
     return OomReport(
         gpu=refusal.gpu,
@@ -237,7 +241,7 @@ def oom_report(job: Job, refusal: Refusal, others: Iterable[Job], readings: Read
         limit=sum(hold.memory for hold in job.holds if hold.gpu == refusal.gpu),
         jobs=tuple(
             (other.id, hold.memory)
-            for other in others
+            for other in jobs
             for hold in other.holds
             if hold.gpu == refusal.gpu and other.id != job.id
         ),
@@ -246,16 +250,16 @@ def oom_report(job: Job, refusal: Refusal, others: Iterable[Job], readings: Read
 
 
 def watchdog_changes(
-    job: Job, warn: Sequence[Fault], end: Fault | None, others: Iterable[Job], *, readings: Readings
+    job: Job, warn: Sequence[Fault], end: Fault | None, jobs: Iterable[Job], *, readings: Readings
 ) -> dict[str, Any]:
     """Return the changes of a job after findings of the watchdog."""
-    said = [str(fault) for fault in warn]
+    sentences = [str(fault) for fault in warn]
     if end is None:
         reason = next((fault.reason for fault in warn), job.reason)
-        return {"warning": "; ".join(said) or job.warning, "reason": reason}
+        return {"warning": "; ".join(sentences) or job.warning, "reason": reason}
     changes: dict[str, Any] = {"warning": f"ended by the watchdog: {end}", "condemned": end.reason}
     changes["reason"] = end.reason
     if end.reason is Reason.GPU_OVER_LIMIT:
         refusal = Refusal(gpu=end.gpu, asked=0, held=end.held)
-        changes["post_mortem"] = oom_report(job, refusal, others, readings)
+        changes["post_mortem"] = oom_report(job, refusal, jobs, readings)
     return changes

@@ -88,16 +88,16 @@ def partitions_of(text: str, policy: Policy) -> list[Partition]:
     """
     if not text:
         return [policy.default]
-    found = []
+    partitions = []
     for name in dict.fromkeys(word for word in text.split(",") if word):
         partition = policy.partition(name)
         if partition is None:
-            allowed = ", ".join(one.name for one in policy.partitions)
+            allowed = ", ".join(partition.name for partition in policy.partitions)
             raise Refused(f"invalid partition: {shown(name)}", f"This host has {allowed}.")
-        found.append(partition)
-    if not found:
+        partitions.append(partition)
+    if not partitions:
         raise BadUsage(f"{shown(text)} names no partition")
-    return found
+    return partitions
 
 
 def _account(name: str, submitter: Submitter, policy: Policy) -> str:
@@ -118,9 +118,9 @@ def _account(name: str, submitter: Submitter, policy: Policy) -> str:
     return name
 
 
-def _choice(names: Iterable[str], what: str) -> str:
+def _choice(names: Iterable[str], kind: str) -> str:
     listed = ", ".join(names)
-    return f"There is {listed}." if listed else f"Ask an operator for an {what}."
+    return f"There is {listed}." if listed else f"Ask an operator for an {kind}."
 
 
 def _check_access(partition: Partition, submitter: Submitter, account: str) -> None:
@@ -149,17 +149,17 @@ def _check_quality(name: str, submitter: Submitter, account: str, policy: Policy
 
 def _check_resources(demand: Demand, policy: Policy) -> None:
     for name, count in demand.resources:
-        there = policy.resource(name)
-        if there is None:
-            allowed = ", ".join(["gpu", *(resource.name for resource in policy.resources)])
+        resource = policy.resource(name)
+        if resource is None:
+            allowed = ", ".join(["gpu", *(known.name for known in policy.resources)])
             raise Refused(
                 f"invalid generic resource specification: there is no {shown(name)} here",
                 f"This host has {allowed}.",
             )
-        if count > there.count:
+        if count > resource.count:
             raise Refused(
-                f"requested configuration not available: {count} {name} of {there.count}",
-                f"Ask for at most --gres={name}:{there.count}.",
+                f"requested configuration not available: {count} {name} of {resource.count}",
+                f"Ask for at most --gres={name}:{resource.count}.",
             )
 
 
@@ -178,9 +178,9 @@ def _check_reservation(
         )
     longest = reservation.end - reservation.start
     if not 0 < request.time_limit <= longest:
-        asked = format_limit(request.time_limit)
+        limit = format_limit(request.time_limit)
         raise Refused(
-            f"reservation {reservation.name} lasts {format_limit(longest)}; the job's time limit is {asked}",
+            f"reservation {reservation.name} lasts {format_limit(longest)}; the job's time limit is {limit}",
             f"Ask for at most --time={format_limit(longest)}.",
         )
     if context.are_gpus_unknown:
@@ -199,20 +199,20 @@ def _check_reservation(
         )
 
 
-def _is_within(demand: Demand, gpu: Gpu, kept: Hold, step: int) -> bool:
+def _is_within(demand: Demand, gpu: Gpu, reserved: Hold, step: int) -> bool:
     hold = cost(demand, gpu, step)
-    return hold.share <= kept.share and hold.memory <= kept.memory
+    return hold.share <= reserved.share and hold.memory <= reserved.memory
 
 
-def _time(asked: int, partitions: Sequence[Partition], default: int) -> int:
+def _time(time_limit: int, partitions: Sequence[Partition], default: int) -> int:
     """Return the requested time limit in seconds, or the default of the partition or site, or the maximum.
 
     An explicit request for no limit means the maximum of the partition.
     """
     first = partitions[0]
-    if asked == NO_LIMIT:
+    if time_limit == NO_LIMIT:
         return first.most.time
-    return asked or first.defaults.time or _at_most(default, first.most.time) or first.most.time
+    return time_limit or first.defaults.time or _at_most(default, first.most.time) or first.most.time
 
 
 def _at_most(limit: int, maximum: int) -> int:
@@ -243,10 +243,10 @@ def check_partition(request: Request, partition: Partition, context: AdmissionCo
     else:
         check_demand(request.demand, gpus if context.gpus else (), limits)
     maximum = partition.most
-    where = f"partition {partition.name}"
+    label = f"partition {partition.name}"
     if maximum.time and request.time_limit > maximum.time:
         raise Refused(
-            f"requested time limit {format_limit(request.time_limit)} is above that of {where}",
+            f"requested time limit {format_limit(request.time_limit)} is above that of {label}",
             f"Ask for at most --time={format_limit(maximum.time)}.",
         )
     _check_maximum(request.demand, partition, gpus, limits)
@@ -257,10 +257,10 @@ def _check_maximum(demand: Demand, partition: Partition, gpus: Sequence[Gpu], li
     if not (maximum.share or maximum.gpu_memory or maximum.cpus or maximum.memory):
         return
     costs = [cost(demand, gpu, limits.share_step) for gpu in gpus] if demand.gpus else []
-    asked = min((hold.share for hold in costs), default=0) * demand.gpus
+    share = min((hold.share for hold in costs), default=0) * demand.gpus
     memory = min((hold.memory for hold in costs), default=0)
-    for is_more, what, option in (
-        (maximum.share and asked > maximum.share, _gpus(asked), f"--gpus={format_share(maximum.share)}"),
+    for is_more, amount, option in (
+        (maximum.share and share > maximum.share, _gpus(share), f"--gpus={format_share(maximum.share)}"),
         (
             maximum.gpu_memory and memory > maximum.gpu_memory,
             f"{format_mebibytes(memory)} of GPU memory",
@@ -279,7 +279,7 @@ def _check_maximum(demand: Demand, partition: Partition, gpus: Sequence[Gpu], li
     ):
         if is_more:
             raise Refused(
-                f"job violates a policy limit: {what} asked of partition {partition.name}",
+                f"job violates a policy limit: {amount} asked of partition {partition.name}",
                 f"Ask for at most {option}.",
             )
 
@@ -321,10 +321,10 @@ def _check_host(demand: Demand, limits: HostLimits) -> None:
 
 def _check_form(demand: Demand, limits: HostLimits) -> None:
     """Check rules that fgsub enforces itself, but that a change of a job can violate."""
-    for amount, what in ((demand.memory, "GPU memory"), (demand.host_memory, "host memory")):
+    for amount, kind in ((demand.memory, "GPU memory"), (demand.host_memory, "host memory")):
         if 0 < amount < MIB:
             raise BadUsage(
-                f"request: {amount} bytes of {what}", "A request names bytes: 8 GiB are 8589934592."
+                f"request: {amount} bytes of {kind}", "A request names bytes: 8 GiB are 8589934592."
             )
     if demand.gpus == 0 and (demand.share or demand.memory or demand.memory_part):
         raise BadUsage("a part of a GPU is requested, but no GPU", "Request a GPU, too, such as gpus=1.")
@@ -360,10 +360,10 @@ def _refuse_gpus(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
     if not suitable:
         _refuse_instances(demand, typed, limits)
     if demand.gpus > len(suitable):
-        what = f"{demand.gpu_type} GPU" if demand.gpu_type else "GPU"
+        kind = f"{demand.gpu_type} GPU" if demand.gpu_type else "GPU"
         plural = "" if len(suitable) == 1 else "s"
         raise Refused(
-            f"this host has {len(suitable)} {what}{plural}", f"Ask for at most --gpus={len(suitable)}."
+            f"this host has {len(suitable)} {kind}{plural}", f"Ask for at most --gpus={len(suitable)}."
         )
     _refuse_memory(demand, suitable, limits)
 
@@ -386,9 +386,9 @@ def _fits_alone(demand: Demand, gpu: Gpu, limits: HostLimits) -> bool:
 
 def _refuse_memory(demand: Demand, suitable: Sequence[Gpu], limits: HostLimits) -> None:
     largest = sorted(suitable, key=lambda gpu: gpu.usable)[-demand.gpus]
-    asked = demand.memory or cost(demand, largest, limits.share_step).memory
+    memory = demand.memory or cost(demand, largest, limits.share_step).memory
     raise Refused(
-        f"no GPU in this host can ever satisfy this: {format_mebibytes(asked)} asked of a GPU,"
+        f"no GPU in this host can ever satisfy this: {format_mebibytes(memory)} asked of a GPU,"
         f" {format_mebibytes(largest.usable)} on GPU {largest.index} ({largest.model})",
         f"Ask for at most --gpu-mem={format_mebibytes(largest.usable)}.",
     )

@@ -53,10 +53,10 @@ class Capacity:
         """Count running jobs against the limits. `used` is charged GPU seconds of accounts and users."""
         self._usage = usage_count = UsageCount(self._policy, used)
         for job in self._running if usage_count.has_limits else ():
-            left = max(0.0, job.until - self._now) if job.until < math.inf else 0.0
+            seconds = max(0.0, job.until - self._now) if job.until < math.inf else 0.0
             charge = sum(charged(hold, self._usable.get(hold.gpu, 0)) for hold in job.holds)
             share = sum(hold.share for hold in job.holds)
-            usage_count.take(job.partition, job.who, share, charge * left / WHOLE)
+            usage_count.take(job.partition, job.who, share, charge * seconds / WHOLE)
 
     def may_fit(self, group: ClassQueue) -> bool:
         """Return False if the job class certainly does not fit, from a quick check."""
@@ -196,16 +196,16 @@ class Capacity:
         return limit_usage is not None and not self._usage.has_room_beside(limit_usage, usage)
 
     def _affordable(
-        self, kind: JobClass, name: str, rooms: Sequence[Room], found: tuple[Hold, ...]
+        self, kind: JobClass, name: str, rooms: Sequence[Room], holds: tuple[Hold, ...]
     ) -> tuple[Sequence[Room], tuple[Hold, ...]]:
         """Restrict the GPUs so that the job stays within the limits; return all of them if none is left."""
-        limits, gpus, left = self._limits[name], kind.demand.gpus, []
+        limits, gpus, affordable = self._limits[name], kind.demand.gpus, []
         for room in rooms:
-            holds = [cost(kind.demand, room.gpu, limits.share_step)] * gpus
-            if self._usage.blocking_limit(*self._usage_of(kind, name, holds)) is None:
-                left.append(room)
-        there = attempt(kind.demand, left, self._host, limits) if len(left) >= gpus else None
-        return (rooms, found) if there is None or isinstance(there, Shortfall) else (left, there)
+            costs = [cost(kind.demand, room.gpu, limits.share_step)] * gpus
+            if self._usage.blocking_limit(*self._usage_of(kind, name, costs)) is None:
+                affordable.append(room)
+        place = attempt(kind.demand, affordable, self._host, limits) if len(affordable) >= gpus else None
+        return (rooms, holds) if place is None or isinstance(place, Shortfall) else (affordable, place)
 
     def _place_beside(
         self,
@@ -215,20 +215,23 @@ class Capacity:
         relevant: Sequence[BackfillReservation],
     ) -> tuple[Hold, ...] | Shortfall:
         """Return a place that does not delay the backfill reservations."""
-        demand, here = kind.demand, [backfill for backfill in relevant if backfill.pool == kind.reservation]
+        demand, pool_backfills = (
+            kind.demand,
+            [backfill for backfill in relevant if backfill.pool == kind.reservation],
+        )
         reserved = Shortfall(
             Reason.RESERVED_FOR_TOP,
-            gpu=min((gpu for backfill in here for gpu in backfill.spare), default=None),
+            gpu=min((gpu for backfill in pool_backfills for gpu in backfill.spare), default=None),
         )
         if not all(backfill.host.fits(demand) for backfill in relevant):
             return reserved
         step = limits.share_step
-        left = [
+        rooms_left = [
             room
             for room in rooms
-            if all(backfill.has_room(cost(demand, room.gpu, step)) for backfill in here)
+            if all(backfill.has_room(cost(demand, room.gpu, step)) for backfill in pool_backfills)
         ]
-        place = attempt(demand, left, self._host, limits) if left else reserved
+        place = attempt(demand, rooms_left, self._host, limits) if rooms_left else reserved
         return reserved if isinstance(place, Shortfall) else place
 
     def _usage_of(self, kind: JobClass, name: str, holds: Sequence[Hold]) -> LimitUsage:
@@ -292,13 +295,13 @@ class Capacity:
             alive = [job for job in self._running if job.until > at]
             until = at + kind.time_limit if kind.time_limit else math.inf
             rooms = list(Calendar.of(reservations, alive, rooms, at).rooms(kind.reservation, until))
-            found = attempt(kind.demand, rooms, host_room, limits)
-            if not isinstance(found, Shortfall):
-                there = {room.gpu.index: room for room in rooms}
-                spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
+            holds = attempt(kind.demand, rooms, host_room, limits)
+            if not isinstance(holds, Shortfall):
+                room_of = {room.gpu.index: room for room in rooms}
+                spare = {hold.gpu: room_of[hold.gpu].less(hold) for hold in holds}
                 host_room, max_jobs = host_room.less(kind.demand), limits.max_jobs_per_gpu
                 return BackfillReservation(
-                    at, kind.demand, found, spare, host_room, pool=kind.reservation, max_jobs=max_jobs
+                    at, kind.demand, holds, spare, host_room, pool=kind.reservation, max_jobs=max_jobs
                 )
         return None
 

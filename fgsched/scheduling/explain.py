@@ -30,13 +30,15 @@ def blockers(snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None) ->
     if any(start.job_id == job.id for start in decided.starts):
         return []
     kind, capacity = job.kind, snapshot.capacity()
-    found = [blocker for name in kind.partitions for blocker in _in_partition(snapshot, capacity, kind, name)]
-    if not any(blocker.cause.reason is not Reason.RESERVED_FOR_TOP for blocker in found):
-        found += _reservations(snapshot, kind, decided)
+    all_blockers = [
+        blocker for name in kind.partitions for blocker in _in_partition(snapshot, capacity, kind, name)
+    ]
+    if not any(blocker.cause.reason is not Reason.RESERVED_FOR_TOP for blocker in all_blockers):
+        all_blockers += _reservations(snapshot, kind, decided)
     shown = decided.shortfall(kind)
-    if shown is not None and all(blocker.cause != shown for blocker in found):
-        found.append(Blocker(shown, partition=kind.partitions[0]))
-    return sorted(dict.fromkeys(found), key=lambda fromkey: fromkey.cause != shown)
+    if shown is not None and all(blocker.cause != shown for blocker in all_blockers):
+        all_blockers.append(Blocker(shown, partition=kind.partitions[0]))
+    return sorted(dict.fromkeys(all_blockers), key=lambda fromkey: fromkey.cause != shown)
 
 
 def _in_partition(snapshot: Snapshot, capacity: Capacity, kind: JobClass, name: str) -> Iterator[Blocker]:
@@ -65,7 +67,7 @@ def _end_within(snapshot: Snapshot, scope: Scope, shortfall: Shortfall) -> Unblo
     inside = [
         job
         for job in snapshot.running
-        if any(each.key == scope.key for each in scopes(job.partition, job.who, policy))
+        if any(limit_scope.key == scope.key for limit_scope in scopes(job.partition, job.who, policy))
     ]
     first = min(inside, key=lambda job: (job.until, job.id), default=None)
     return Unblock((first.id,), _known(first.until)) if first else UNKNOWN
@@ -90,9 +92,9 @@ def _room_for(snapshot: Snapshot, part: Demand, name: str) -> Unblock:
 
 def _gives_back(demand: Demand, part: Demand) -> bool:
     """Tell whether a job with this demand holds a resource that `part` needs."""
-    wanted = {name for name, _ in part.resources}
-    if wanted:
-        return any(name in wanted for name, _ in demand.resources)
+    names = {name for name, _ in part.resources}
+    if names:
+        return any(name in names for name, _ in demand.resources)
     return demand.host_memory > 0 if part.host_memory else demand.cpus > 0
 
 
@@ -104,13 +106,13 @@ def _reservations(snapshot: Snapshot, kind: JobClass, decided: Plan) -> Iterator
             continue
         for partition in kind.partitions:
             limits = snapshot.limits_of(partition)
-            found = attempt(
+            holds = attempt(
                 kind.demand, snapshot.capacity().rooms_for(kind, partition), snapshot.host, limits
             )
-            if isinstance(found, Shortfall):
+            if isinstance(holds, Shortfall):
                 continue
-            if not backfill.allows(kind.demand, found, until, kind.reservation):
-                gpu = min((hold.gpu for hold in found if hold.gpu in backfill.spare), default=None)
+            if not backfill.allows(kind.demand, holds, until, kind.reservation):
+                gpu = min((hold.gpu for hold in holds if hold.gpu in backfill.spare), default=None)
                 shortfall = Shortfall(Reason.RESERVED_FOR_TOP, gpu=gpu)
                 lift = Unblock((backfill.job,), _known(backfill.at), is_start=True)
                 yield Blocker(shortfall, lift, name.split(" ")[0])
@@ -206,8 +208,10 @@ def _changes(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Iter
         job, "cpus-per-task", demand.cpus, snapshot.host.cpus, lambda n: replace(demand, cpus=n)
     )
     if demand.host_memory:
-        left = snapshot.host.memory // _MIB * _MIB
-        yield _smaller_amount(job, "mem", demand.host_memory, left, lambda n: replace(demand, host_memory=n))
+        free_memory = snapshot.host.memory // _MIB * _MIB
+        yield _smaller_amount(
+            job, "mem", demand.host_memory, free_memory, lambda n: replace(demand, host_memory=n)
+        )
 
 
 def _smaller_shares(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[OptionChange]:
@@ -248,7 +252,11 @@ def _shorter_limits(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterat
         if snapshot.now < backfill.at < math.inf and backfill.job != job.id
     ]
     policy = snapshot.queue.order.policy
-    most += [int(one.start - snapshot.now) for one in policy.reservations if one.start > snapshot.now]
+    most += [
+        int(reservation.start - snapshot.now)
+        for reservation in policy.reservations
+        if reservation.start > snapshot.now
+    ]
     if reservation := policy.reservation(job.reservation):
         most.append(int(reservation.end - snapshot.now))
     for name in job.partitions:
@@ -261,11 +269,11 @@ def _shorter_limits(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterat
 
 
 def _smaller_amount(
-    job: QueuedJob, option: str, asked: int, left: int, changed: Callable[[int], Demand]
+    job: QueuedJob, option: str, requested_amount: int, free_amount: int, changed: Callable[[int], Demand]
 ) -> Iterator[OptionChange]:
     """Yield the free amount of an option, if the request exceeds it."""
-    if 0 < left < asked:
-        yield OptionChange(option, _with(job, changed(left)), asked, left)
+    if 0 < free_amount < requested_amount:
+        yield OptionChange(option, _with(job, changed(free_amount)), requested_amount, free_amount)
 
 
 def _with(job: QueuedJob, demand: Demand) -> QueuedJob:
@@ -348,7 +356,7 @@ def _cleaned(room: Room) -> Room:
 
 
 def forecast(
-    snapshot: Snapshot, length: Length, ends: Callable[[Running], float], wanted: Collection[int]
+    snapshot: Snapshot, length: Length, ends: Callable[[Running], float], entry_ids: Collection[int]
 ) -> Steps[Forecast]:
     """Forecast the starts of the wanted queue entries; of an array, the start of its first task.
 
@@ -357,8 +365,8 @@ def forecast(
     """
     later = _begun(snapshot, ends)
     expecteds: dict[int, Expected] = {}
-    taken: list[QueuedJob] = []
-    missing, at = set(wanted), snapshot.now
+    entries: list[QueuedJob] = []
+    missing, at = set(entry_ids), snapshot.now
     try:
         for _ in range(snapshot.plans(LOOKED_AHEAD)):
             decided = yield from plan_in_steps(
@@ -373,12 +381,12 @@ def forecast(
                 if start.job_id in missing:
                     missing.discard(start.job_id)
                     expecteds[start.job_id] = Expected(at, start.holds, start.partition, tuple(later.over))
-                _take(snapshot, later, start, taken, length=length, at=at)
+                _take(snapshot, later, start, entries, length=length, at=at)
             if not missing or (at := later.end_next()) == math.inf:
                 return Forecast(expecteds)
             yield
     finally:
-        _put_back(snapshot, taken)
+        _put_back(snapshot, entries)
     return Forecast(expecteds, is_cut_off=True)
 
 
@@ -392,13 +400,13 @@ def _begun(snapshot: Snapshot, ends: Callable[[Running], float]) -> _Later:
 
 
 def _take(
-    snapshot: Snapshot, later: _Later, start: JobStart, taken: list[QueuedJob], *, length: Length, at: float
+    snapshot: Snapshot, later: _Later, start: JobStart, entries: list[QueuedJob], *, length: Length, at: float
 ) -> None:
     """Start one job of a queue entry at `at`."""
     entry = snapshot.queue.entry(start.job_id)
     assert entry is not None, "it was planned from this queue"
     if entry.id not in later.left:
-        taken.append(entry)
+        entries.append(entry)
         later.left[entry.id] = entry.count
     later.left[entry.id] -= 1
     until = at + entry.time_limit if entry.time_limit else math.inf
@@ -409,6 +417,6 @@ def _take(
         snapshot.queue.remove(entry.id)
 
 
-def _put_back(snapshot: Snapshot, taken: Iterable[QueuedJob]) -> None:
-    for entry in taken:
+def _put_back(snapshot: Snapshot, entries: Iterable[QueuedJob]) -> None:
+    for entry in entries:
         snapshot.queue.add(entry)

@@ -33,53 +33,58 @@ class Scope(Struct, frozen=True, gc=False):
     gpus: Reason
 
 
-def scopes(partition: str, who: LimitedUser, policy: Policy) -> tuple[Scope, ...]:
-    """Return every limit scope that applies to `who` in `partition`; scopes without limits are omitted."""
-    found: list[Scope] = []
-    user, account, _ = who
-    there, quality = policy.partition(partition), policy.quality(who.qos)
-    if there is not None:
-        name = there.name
-        one = (Reason.MAX_JOBS_PER_USER, Reason.MAX_GPUS_PER_USER)
-        group = (Reason.MAX_JOBS_PER_ACCOUNT, Reason.MAX_GPUS_PER_ACCOUNT)
-        where = f"partition {name}"
-        found += [
-            Scope(("partition", name), there.total, where, Reason.MAX_JOBS, Reason.MAX_GPUS),
-            Scope(("partition", name, "user", user), there.per_user, f"{user} in {where}", *one),
+def scopes(partition: str, limited_user: LimitedUser, policy: Policy) -> tuple[Scope, ...]:
+    """Return every limit scope that applies to a user in `partition`; scopes without limits are omitted."""
+    all_scopes: list[Scope] = []
+    user, account, _ = limited_user
+    named_partition, quality = policy.partition(partition), policy.quality(limited_user.qos)
+    if named_partition is not None:
+        name = named_partition.name
+        user_reasons = (Reason.MAX_JOBS_PER_USER, Reason.MAX_GPUS_PER_USER)
+        account_reasons = (Reason.MAX_JOBS_PER_ACCOUNT, Reason.MAX_GPUS_PER_ACCOUNT)
+        label = f"partition {name}"
+        all_scopes += [
+            Scope(("partition", name), named_partition.total, label, Reason.MAX_JOBS, Reason.MAX_GPUS),
+            Scope(
+                ("partition", name, "user", user),
+                named_partition.per_user,
+                f"{user} in {label}",
+                *user_reasons,
+            ),
             Scope(
                 ("partition", name, "account", account),
-                there.per_account if account else NO_LIMITS,
-                f"account {account} in {where}",
-                *group,
+                named_partition.per_account if account else NO_LIMITS,
+                f"account {account} in {label}",
+                *account_reasons,
             ),
         ]
     if quality is not None:
-        one = (Reason.MAX_JOBS_PER_USER, Reason.MAX_GPUS_PER_USER)
-        where = f"quality of service {quality.name}"
-        found += [
-            Scope(("qos", quality.name), quality.total, where, Reason.MAX_JOBS, Reason.MAX_GPUS),
-            Scope(("qos", quality.name, "user", user), quality.per_user, f"{user} in {where}", *one),
+        user_reasons = (Reason.MAX_JOBS_PER_USER, Reason.MAX_GPUS_PER_USER)
+        label = f"quality of service {quality.name}"
+        all_scopes += [
+            Scope(("qos", quality.name), quality.total, label, Reason.MAX_JOBS, Reason.MAX_GPUS),
+            Scope(("qos", quality.name, "user", user), quality.per_user, f"{user} in {label}", *user_reasons),
         ]
-    both = (Reason.ACCOUNT_MAX_JOBS, Reason.ACCOUNT_MAX_GPUS)
-    found += [
-        Scope(("account", account), policy.account(account).limits, f"account {account}", *both),
-        Scope(("user", user), policy.user(user).limits, user, *both),
+    reasons = (Reason.ACCOUNT_MAX_JOBS, Reason.ACCOUNT_MAX_GPUS)
+    all_scopes += [
+        Scope(("account", account), policy.account(account).limits, f"account {account}", *reasons),
+        Scope(("user", user), policy.user(user).limits, user, *reasons),
     ]
-    return tuple(scope for scope in found if scope.limits != NO_LIMITS)
+    return tuple(scope for scope in all_scopes if scope.limits != NO_LIMITS)
 
 
-def counts_in(key: Key, partitions: str, who: LimitedUser) -> bool:
+def counts_in(key: Key, partitions: str, limited_user: LimitedUser) -> bool:
     """Tell whether a pending job counts in the scope of this key."""
     kind, name, *of = key
     if kind == "partition":
-        return name in partitions.split(",") and _is_of(of, who)
+        return name in partitions.split(",") and _is_of(of, limited_user)
     if kind == "qos":
-        return name == (who.qos or NORMAL) and _is_of(of, who)
-    return name == (who.account if kind == "account" else who.user)
+        return name == (limited_user.qos or NORMAL) and _is_of(of, limited_user)
+    return name == (limited_user.account if kind == "account" else limited_user.user)
 
 
-def _is_of(of: list[str], who: LimitedUser) -> bool:
-    return not of or of[1] == (who.user if of[0] == "user" else who.account)
+def _is_of(of: list[str], limited_user: LimitedUser) -> bool:
+    return not of or of[1] == (limited_user.user if of[0] == "user" else limited_user.account)
 
 
 class _ScopeUsage(Struct):
@@ -116,32 +121,32 @@ class UsageCount:
         """Whether any limit is configured."""
         return self._policy.is_capped
 
-    def _of(self, partition: str, who: LimitedUser) -> tuple[Scope, ...]:
-        key = (partition, who)
+    def _of(self, partition: str, limited_user: LimitedUser) -> tuple[Scope, ...]:
+        key = (partition, limited_user)
         if key not in self._scopes:
-            self._scopes[key] = scopes(partition, who, self._policy)
+            self._scopes[key] = scopes(partition, limited_user, self._policy)
         return self._scopes[key]
 
-    def take(self, partition: str, who: LimitedUser, share: int, seconds: float) -> None:
+    def take(self, partition: str, limited_user: LimitedUser, share: int, seconds: float) -> None:
         """Count a running job with `share` ten-thousandths that may still use `seconds` GPU seconds."""
-        for scope in self._of(partition, who):
+        for scope in self._of(partition, limited_user):
             scope_usage = self._used_in.setdefault(scope.key, _ScopeUsage())
             scope_usage.jobs += 1
             scope_usage.share += share
             scope_usage.seconds += seconds
 
     def blocking_limit(
-        self, partition: str, who: LimitedUser, share: int, seconds: float
+        self, partition: str, limited_user: LimitedUser, share: int, seconds: float
     ) -> Shortfall | None:
         """Return the limit that one more job with `share` ten-thousandths would exceed, or None."""
-        blocking_limits = self.blocking_limits(partition, who, share, seconds)
+        blocking_limits = self.blocking_limits(partition, limited_user, share, seconds)
         return next((shortfall for _, shortfall in blocking_limits), None)
 
     def blocking_limits(
-        self, partition: str, who: LimitedUser, share: int, seconds: float
+        self, partition: str, limited_user: LimitedUser, share: int, seconds: float
     ) -> Iterator[tuple[Scope, Shortfall]]:
         """Yield every limit that one more job with `share` ten-thousandths would exceed."""
-        for scope in self._of(partition, who):
+        for scope in self._of(partition, limited_user):
             limits, scope_usage = scope.limits, self._used_in.get(scope.key, _UNUSED)
             if limits.running and scope_usage.jobs >= limits.running:
                 yield (
@@ -156,17 +161,21 @@ class UsageCount:
                     ),
                 )
             if limits.share and scope_usage.share + share > limits.share:
-                left = limits.share - scope_usage.share
+                remaining = limits.share - scope_usage.share
                 label, most = scope.label, limits.share
-                yield scope, Shortfall(scope.gpus, "gpus", need=share, left=left, total=most, who=label)
+                yield scope, Shortfall(scope.gpus, "gpus", need=share, left=remaining, total=most, who=label)
             if limits.gpu_seconds:
                 left_s = limits.gpu_seconds - self._used.get(scope.key, 0.0) - scope_usage.seconds
                 if seconds > left_s or left_s <= 0:
-                    need, left, total = -(-int(seconds) // 60), int(left_s) // 60, limits.gpu_seconds // 60
+                    need, remaining, total = (
+                        -(-int(seconds) // 60),
+                        int(left_s) // 60,
+                        limits.gpu_seconds // 60,
+                    )
                     reason = Reason.ACCOUNT_GPU_MINUTES
                     yield (
                         scope,
-                        Shortfall(reason, "minutes", need=need, left=left, total=total, who=scope.label),
+                        Shortfall(reason, "minutes", need=need, left=remaining, total=total, who=scope.label),
                     )
 
     def has_room_beside(self, part: LimitUsage, other: LimitUsage) -> bool:
@@ -190,14 +199,18 @@ _UNUSED = _ScopeUsage()
 
 
 def check_pending(
-    partitions: Iterable[str], who: LimitedUser, more: int, policy: Policy, waiting: Callable[[Key], int]
+    partitions: Iterable[str],
+    limited_user: LimitedUser,
+    more: int,
+    policy: Policy,
+    waiting: Callable[[Key], int],
 ) -> None:
     """Check that `more` jobs may be pending; `waiting` returns the present number in a scope.
 
     Raises Refused.
     """
     for partition in partitions:
-        for scope in scopes(partition, who, policy):
+        for scope in scopes(partition, limited_user, policy):
             most = scope.limits.pending
             if most and waiting(scope.key) + more > most:
                 raise Refused(

@@ -77,11 +77,14 @@ class HostRoom(Struct, frozen=True):
         return self._changed(demand, 1)
 
     def _changed(self, demand: Demand, sign: int) -> "HostRoom":
-        left = self.resources
+        resources = self.resources
         if demand.resources:
-            left = {**left, **{name: left.get(name, 0) + sign * count for name, count in demand.resources}}
+            resources = {
+                **resources,
+                **{name: resources.get(name, 0) + sign * count for name, count in demand.resources},
+            }
         cpus, memory = self.cpus + sign * demand.cpus, self.memory + sign * demand.host_memory
-        return HostRoom(cpus, memory, self.waste, left)
+        return HostRoom(cpus, memory, self.waste, resources)
 
     def fits(self, demand: Demand) -> bool:
         return (
@@ -154,18 +157,18 @@ def is_suitable(gpu: Gpu, demand: Demand) -> bool:
     return is_of_type(gpu, demand.gpu_type)
 
 
-def is_of_type(gpu: Gpu, wanted: str) -> bool:
+def is_of_type(gpu: Gpu, gpu_type: str) -> bool:
     """Tell whether a GPU has the requested features: terms joined by & and |; & binds closer.
 
     A term is a feature of the GPU or part of its model's name; case, '-', '_' and blanks are ignored. Beside
     whole GPUs, one term must name a MIG instance: by a feature, its profile, the part of that before the dot,
     "mig", or one of these after a part of the model's name.
     """
-    return not wanted or _has(gpu.model, gpu.features, gpu.profile, gpu.is_named, wanted)
+    return not gpu_type or _has(gpu.model, gpu.features, gpu.profile, gpu.is_named, gpu_type)
 
 
 @lru_cache(maxsize=1024)
-def _has(model: str, features: tuple[str, ...], profile: str, is_named: bool, wanted: str) -> bool:
+def _has(model: str, features: tuple[str, ...], profile: str, is_named: bool, gpu_type: str) -> bool:
     name, own_features = _plain(model), {_plain(feature) for feature in features}
 
     def names_instance(term: str) -> bool:
@@ -174,7 +177,7 @@ def _has(model: str, features: tuple[str, ...], profile: str, is_named: bool, wa
     def has(term: str) -> bool:
         return names_instance(term) or term in name
 
-    clauses = [[_plain(term) for term in clause.split("&")] for clause in wanted.split("|")]
+    clauses = [[_plain(term) for term in clause.split("&")] for clause in gpu_type.split("|")]
     return any(
         all(map(has, clause)) and (not is_named or any(map(names_instance, clause))) for clause in clauses
     )
@@ -216,46 +219,46 @@ def place(
     """
     if demand.gpus == 0:
         return ()
-    found = [(room, hold) for room in free if (hold := fits(demand, room, limits))]
-    if any(room.gpu.mig for room, _ in found):
-        found = _alike(found, demand.gpus)
-    if len(found) < demand.gpus:
+    places = [(room, hold) for room in free if (hold := fits(demand, room, limits))]
+    if any(room.gpu.mig for room, _ in places):
+        places = _alike(places, demand.gpus)
+    if len(places) < demand.gpus:
         return shortage(demand, free, limits)
-    if demand.gpus == 1 and len(found) > 1 and host and host.waste and not limits.spread:
-        found = _least_waste(found, free, host.cpus - demand.cpus, host.waste)
-    found.sort(key=_by_rest([room for room, _ in found], spread=limits.spread))
+    if demand.gpus == 1 and len(places) > 1 and host and host.waste and not limits.spread:
+        places = _least_waste(places, free, host.cpus - demand.cpus, host.waste)
+    places.sort(key=_by_rest([room for room, _ in places], spread=limits.spread))
     if demand.gpus > 1:
-        found = [found[position] for position in nearest([room.gpu for room, _ in found], demand.gpus)]
-    return tuple(sorted((hold for _, hold in found[: demand.gpus]), key=lambda hold: hold.gpu))
+        places = [places[position] for position in nearest([room.gpu for room, _ in places], demand.gpus)]
+    return tuple(sorted((hold for _, hold in places[: demand.gpus]), key=lambda hold: hold.gpu))
 
 
-def _alike(found: Sequence[tuple[Room, Hold]], number: int) -> list[tuple[Room, Hold]]:
+def _alike(places: Sequence[tuple[Room, Hold]], number: int) -> list[tuple[Room, Hold]]:
     """Return the smallest MIG instances if there are enough of them, otherwise the whole GPUs.
 
     The driver shows a process either whole GPUs or a MIG instance.
     """
-    instances = sorted((room.gpu.usable, at) for at, (room, _) in enumerate(found) if room.gpu.mig)
+    instances = sorted((room.gpu.usable, at) for at, (room, _) in enumerate(places) if room.gpu.mig)
     if len(instances) < number:
-        return [pair for pair in found if not pair[0].gpu.mig]
+        return [pair for pair in places if not pair[0].gpu.mig]
     largest = instances[number - 1][0]
-    return [found[at] for usable, at in instances if usable <= largest]
+    return [places[at] for usable, at in instances if usable <= largest]
 
 
 def _least_waste(
-    found: Sequence[tuple[Room, Hold]], free: Sequence[Room], cpus: int, measure: Measure
+    places: Sequence[tuple[Room, Hold]], free: Sequence[Room], cpus: int, measure: Measure
 ) -> list[tuple[Room, Hold]]:
     """Return the places after which the most capacity of the host is usable."""
     before = {room.gpu.index: measure.gpu(room) for room in free}
-    known: dict[int, int] = {}  # equal GPUs give equal results
+    waste_of: dict[int, int] = {}  # equal GPUs give equal results
     waste = []
-    for room, hold in found:
+    for room, hold in places:
         index = room.gpu.index
-        if before[index] not in known:
+        if before[index] not in waste_of:
             after = before | {index: measure.beside(room, hold)}
-            known[before[index]] = measure.host(cpus, after.values())
-        waste.append(known[before[index]])
+            waste_of[before[index]] = measure.host(cpus, after.values())
+        waste.append(waste_of[before[index]])
     least = min(waste)
-    return [pair for pair, lost in zip(found, waste, strict=True) if lost == least]
+    return [pair for pair, wasted in zip(places, waste, strict=True) if wasted == least]
 
 
 def _by_rest(rooms: Sequence[Room], *, spread: bool) -> Callable[[tuple[Room, Hold]], tuple[int, ...]]:
@@ -366,8 +369,8 @@ def _closeness(
     group: frozenset[int], indices: Sequence[int], near: Mapping[int, Mapping[int, int]]
 ) -> tuple[int, int, int]:
     """Return a sort key of a group; larger is closer."""
-    inside = [near[one].get(other, 0) for one, other in combinations(sorted(group), 2)]
-    cut = sum(near[one].get(other, 0) for one in group for other in indices if other not in group)
+    inside = [near[gpu].get(other, 0) for gpu, other in combinations(sorted(group), 2)]
+    cut = sum(near[gpu].get(other, 0) for gpu in group for other in indices if other not in group)
     return min(inside, default=0), sum(inside), -cut
 
 
@@ -429,11 +432,11 @@ class Fragmentation:
 
     def gpu(self, room: Room) -> int:
         """Return a number that is equal for equal GPUs; -1 for a GPU that accepts no jobs."""
-        seen, known = self._last.get(room.gpu.index, (None, 0))
-        if seen is not room:  # the last start has changed only this card
-            known = self._number(room.gpu, room.share, room.memory)
-            self._last[room.gpu.index] = room, known
-        return known
+        last_room, number = self._last.get(room.gpu.index, (None, 0))
+        if last_room is not room:  # the last start has changed only this card
+            number = self._number(room.gpu, room.share, room.memory)
+            self._last[room.gpu.index] = room, number
+        return number
 
     def beside(self, room: Room, hold: Hold) -> int:
         """Return the number of the GPU with `hold` taken from it."""
@@ -472,13 +475,13 @@ class Fragmentation:
                 count = min(count, 1)
             copies.append(count)
             used.append(min(idle, count * hold.share))
-        lost = tuple(0 if count else idle for count in copies)
+        idle_shares = tuple(0 if count else idle for count in copies)
         waste = sum(
-            shape.weight * (self._reach * out + self._fill * (idle - taken))
-            for shape, out, taken in zip(self._shapes, lost, used, strict=True)
+            shape.weight * (self._reach * out + self._fill * (idle - used_share))
+            for shape, out, used_share in zip(self._shapes, idle_shares, used, strict=True)
             if shape.demand.gpus == 1
         )
-        return _GpuProfile(idle, lost, tuple(copies), tuple(used), waste)
+        return _GpuProfile(idle, idle_shares, tuple(copies), tuple(used), waste)
 
     def _measure(self, cpus: int, gpus: Sequence[_GpuProfile]) -> int:
         """Return the waste of the GPUs, and that caused by CPUs and requests for several GPUs."""
@@ -502,13 +505,13 @@ class Fragmentation:
         shape = self._shapes[position]
         demand = shape.demand
         idle = sum(gpu.idle for gpu in gpus)
-        lost = sum(gpu.lost[position] for gpu in gpus)
+        idle_share = sum(gpu.lost[position] for gpu in gpus)
         used = sum(gpu.used[position] for gpu in gpus)
         go = min(count // demand.gpus, cpus // max(1, demand.cpus))
         filled = used * go * demand.gpus // count if count else 0
-        waste = self._reach * (lost if go else idle) + self._fill * (idle - filled)
+        waste = self._reach * (idle_share if go else idle) + self._fill * (idle - filled)
         if demand.gpus == 1:  # counted with the cards as if CPUs did not matter
-            waste -= self._reach * lost + self._fill * (idle - used)
+            waste -= self._reach * idle_share + self._fill * (idle - used)
         return shape.weight * waste
 
 

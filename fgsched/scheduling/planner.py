@@ -118,9 +118,9 @@ class _Planning:
         self._tries: dict[str, int] = {}
         self._unreserved: list[tuple[ClassQueue, int]] = []  # (class, job id) without capacity or reservation
 
-    def _head(self, group: ClassQueue, entry: tuple[float, int], rest: Rest | None) -> Head:
+    def _head(self, group: ClassQueue, entry: tuple[float, int], later_entries: Rest | None) -> Head:
         age = min(self._max_age_points, max(0.0, (self._now - entry[0]) * self._age_rate))
-        return (-group.standing - age, *entry, group, rest)
+        return (-group.standing - age, *entry, group, later_entries)
 
     def starts(self) -> Iterator[JobStart | None]:
         """Yield the jobs that start, in order, and None after some work in between."""
@@ -137,15 +137,15 @@ class _Planning:
                 heappush(heads, head)
                 yield from self._settled(heads)
                 continue
-            found = self._capacity.find(group.kind) if may_fit else None
-            if found is None:
+            place = self._capacity.find(group.kind) if may_fit else None
+            if place is None:
                 self._unreserved.append((group, head[2]))
                 misses += 1
                 if misses >= _MAX_MISSES:
                     heads, misses = self._with_room(heads), 0
                 continue
             misses = 0
-            partition, holds = found
+            partition, holds = place
             self._capacity.take(group.kind, partition, holds)
             yield JobStart(head[2], holds, partition)
             self._push_next(heads, head)
@@ -172,7 +172,7 @@ class _Planning:
 
         The other classes are not examined, because there may be very many. Yields None after some of them.
         """
-        kept: list[Head] = []
+        heads: list[Head] = []
         best: dict[str, tuple[float, float, int, ClassQueue]] = {}
         may_fit, passed, now = self._capacity.may_fit, self._without_room, self._now
         max_age_points, age_rate = self._max_age_points, self._age_rate
@@ -182,10 +182,10 @@ class _Planning:
             if number % _GROUPS == 0:
                 yield None
             if claims and group.kind in claims:  # also before the jobs that were preempted for it
-                kept.append((-math.inf, turns[group.kind], group.first[1], group, None))
+                heads.append((-math.inf, turns[group.kind], group.first[1], group, None))
                 continue
             if may_fit(group):
-                kept.append(self._head(group, group.first, None))
+                heads.append(self._head(group, group.first, None))
                 continue
             name = group.kind.partitions[0]
             if name not in passed:
@@ -196,25 +196,25 @@ class _Planning:
             before = best.get(name)
             if before is None or (key, *group.first) < before[:3]:
                 best[name] = (key, *group.first, group)
-        kept += [(*first, None) for first in best.values()]
-        heapify(kept)
-        return kept
+        heads += [(*first, None) for first in best.values()]
+        heapify(heads)
+        return heads
 
     def _with_room(self, heads: list[Head]) -> list[Head]:
         """Return the heads that may fit, and the first other one of each partition without reservation."""
-        kept: list[Head] = []
+        kept_heads: list[Head] = []
         claims = self._queue.claims
         firsts: dict[str, Head] = {}
         for head in heads:
             name = head[3].kind.partitions[0]
             if self._capacity.may_fit(head[3]) or (claims and head[3].kind in claims):
-                kept.append(head)
+                kept_heads.append(head)
             elif name not in self._capacity.backfills:
                 self._without_room.setdefault(name, []).append(head[3])
                 firsts[name] = min(head, firsts.get(name, head))
-        kept += firsts.values()
-        heapify(kept)
-        return kept
+        kept_heads += firsts.values()
+        heapify(kept_heads)
+        return kept_heads
 
     def _push_without_room(self, name: str, heads: list[Head]) -> None:
         """Add the first class that does not fit in a skipped partition; few plans need it."""
@@ -230,13 +230,13 @@ class _Planning:
 
     def _push_next(self, heads: list[Head], head: Head) -> None:
         """Add the next job of a class after one has started."""
-        group, rest = head[3:]
-        if rest is None:
-            rest = self._repeated(group)
-            next(rest)
-        following = next(rest, None)
+        group, later_entries = head[3:]
+        if later_entries is None:
+            later_entries = self._repeated(group)
+            next(later_entries)
+        following = next(later_entries, None)
         if following is not None:
-            heappush(heads, self._head(group, following, rest))
+            heappush(heads, self._head(group, following, later_entries))
 
     def _repeated(self, group: ClassQueue) -> Rest:
         """Return the jobs of a class in order, each as often as it counts."""
@@ -250,17 +250,17 @@ class _Planning:
         if claimed:
             self._claim(kind, job_id)
         for name in () if claimed else kind.partitions:
-            where = f"{name}@{kind.reservation}" if kind.reservation else name
-            if where in self._capacity.backfills or self._tries.get(where, 0) >= _MAX_TRIES:
+            pool = f"{name}@{kind.reservation}" if kind.reservation else name
+            if pool in self._capacity.backfills or self._tries.get(pool, 0) >= _MAX_TRIES:
                 continue
             if self._capacity.blocking_rule(kind, name) is not None:
                 continue
-            self._tries[where] = self._tries.get(where, 0) + 1
+            self._tries[pool] = self._tries.get(pool, 0) + 1
             backfill = self._capacity.reserve(kind, name)
             if backfill is not None:
                 backfill.job = job_id
-                self._capacity.backfills[where] = backfill
-                if where == name:
+                self._capacity.backfills[pool] = backfill
+                if pool == name:
                     return
                 break
         self._unreservable.add(id(group))
@@ -340,15 +340,15 @@ class Snapshot(Struct, frozen=True):
         finally:
             self.queue.claims = before
 
-    def rooms_of(self, partition: str) -> list[Room]:
+    def rooms_of(self, name: str) -> list[Room]:
         """Return the free capacity of the GPUs that a partition may use."""
-        found = self.queue.order.policy.partition(partition)
-        gpus = found.gpus if found else ()
+        partition = self.queue.order.policy.partition(name)
+        gpus = partition.gpus if partition else ()
         return [room for room in self.free if not gpus or room.gpu.index in gpus]
 
-    def limits_of(self, partition: str) -> HostLimits:
-        found = self.queue.order.policy.partition(partition)
-        return found.limits(self.limits) if found else self.limits
+    def limits_of(self, name: str) -> HostLimits:
+        partition = self.queue.order.policy.partition(name)
+        return partition.limits(self.limits) if partition else self.limits
 
 
 def demand_parts(demand: Demand) -> list[Demand]:

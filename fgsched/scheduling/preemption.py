@@ -7,6 +7,7 @@ that would not start then.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, islice
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,17 +27,23 @@ _RANK = {SUSPEND: 0, REQUEUE: 1, CANCEL: 2}
 
 def preempt_rule_for(policy: Policy, kind: JobClass, partition: str, job: Running) -> PreemptRule | None:
     """Return the rule by which a running job may be preempted for this job class in a partition, or None."""
-    its, qos = policy.partition(job.partition), policy.quality(job.who.qos)
-    there, quality = policy.partition(partition), policy.quality(kind.who.qos)
-    by_partition = its is not None and there is not None and its.name in there.preempt
-    by_quality = qos is not None and quality is not None and qos.name in quality.preempt
+    victim_partition, victim_quality = policy.partition(job.partition), policy.quality(job.who.qos)
+    own_partition, own_quality = policy.partition(partition), policy.quality(kind.who.qos)
+    by_partition = (
+        victim_partition is not None
+        and own_partition is not None
+        and victim_partition.name in own_partition.preempt
+    )
+    by_quality = (
+        victim_quality is not None and own_quality is not None and victim_quality.name in own_quality.preempt
+    )
     if not (by_partition or by_quality):
         return None
-    ways = [one.preempt_rule for one in (qos, its) if one is not None]
-    modes = [way.mode for way in ways if way.mode] or [REQUEUE]
+    rules = [source.preempt_rule for source in (victim_quality, victim_partition) if source is not None]
+    modes = [rule.mode for rule in rules if rule.mode] or [REQUEUE]
     if OFF in modes:
         return None
-    return PreemptRule(modes[0], max(way.grace for way in ways), max(way.exempt for way in ways))
+    return PreemptRule(modes[0], max(rule.grace for rule in rules), max(rule.exempt for rule in rules))
 
 
 def may_preempt(policy: Policy, kind: JobClass) -> bool:
@@ -44,7 +51,7 @@ def may_preempt(policy: Policy, kind: JobClass) -> bool:
     quality = policy.quality(kind.who.qos)
     if quality is not None and quality.preempt:
         return True
-    return any(one.preempt for name in kind.partitions if (one := policy.partition(name)))
+    return any(partition.preempt for name in kind.partitions if (partition := policy.partition(name)))
 
 
 class Occupant(Struct, frozen=True):
@@ -100,11 +107,11 @@ def freed(rooms: Iterable[Room], host: HostRoom, victims: Iterable[Victim]) -> t
     free = {room.gpu.index: room for room in rooms}
     for victim in victims:
         host = host.plus(victim.job.demand)
-        if (left := victim.remainder) is not None:
-            host = host.less(left.demand)
+        if (remainder := victim.remainder) is not None:
+            host = host.less(remainder.demand)
         for hold in victim.job.holds:
             if hold.gpu in free:
-                free[hold.gpu] = _with(free[hold.gpu], hold, remainder=left is not None)
+                free[hold.gpu] = _with(free[hold.gpu], hold, remainder=remainder is not None)
     return list(free.values()), host
 
 
@@ -119,7 +126,7 @@ def without(snapshot: Snapshot, victims: Sequence[Victim]) -> Snapshot:
     """
     remainders = {victim.job.id: victim.remainder for victim in victims}
     rooms, host = freed(snapshot.free, snapshot.host, victims)
-    running = [left for job in snapshot.running if (left := remainders.get(job.id, job)) is not None]
+    running = [part for job in snapshot.running if (part := remainders.get(job.id, job)) is not None]
     return replace(snapshot, running=running, free=rooms, host=host)
 
 
@@ -129,17 +136,17 @@ def candidates(
     """Return the jobs that may be preempted for this class in a partition, cheapest first."""
     policy = snapshot.queue.order.policy
     usable = {room.gpu.index: room.gpu.usable for room in snapshot.free}
-    found = []
+    victims = []
     for occupant in occupants:
-        how = preempt_rule_for(policy, kind, partition, occupant.job)
+        rule = preempt_rule_for(policy, kind, partition, occupant.job)
         age = max(0.0, snapshot.now - occupant.since)
-        if how is None or age < how.exempt or occupant.job.reservation not in ("", kind.reservation):
+        if rule is None or age < rule.exempt or occupant.job.reservation not in ("", kind.reservation):
             continue
-        mode = CANCEL if how.mode == REQUEUE and not occupant.may_requeue else how.mode
+        mode = CANCEL if rule.mode == REQUEUE and not occupant.may_requeue else rule.mode
         share = sum(charged(hold, usable.get(hold.gpu, 0)) for hold in occupant.job.holds)
         loss = 0.0 if mode == SUSPEND else age * share / WHOLE
-        found.append(Victim(occupant.job, mode, how.grace, loss, age))
-    return sorted(found, key=lambda victim: victim.cost)
+        victims.append(Victim(occupant.job, mode, rule.grace, loss, age))
+    return sorted(victims, key=attrgetter("cost"))
 
 
 def victims(
@@ -157,11 +164,11 @@ def victims(
             or capacity.blocking_rule(kind, name) is not None
         ):
             continue
-        found = candidates(snapshot, kind, name, occupants)
+        ranked_victims = candidates(snapshot, kind, name, occupants)
         free = _free_capacity(snapshot, capacity.rooms_for(kind, name), name, starts)
-        if not found or free.fits_now(kind.demand):
+        if not ranked_victims or free.fits_now(kind.demand):
             continue
-        for chosen in islice(victim_sets(kind.demand, found, free), _MAX_SETS):
+        for chosen in islice(victim_sets(kind.demand, ranked_victims, free), _MAX_SETS):
             after = without(snapshot, chosen)
             if ids <= {start.job_id for start in after.plan().starts} and _precedes_all(after, job, chosen):
                 return chosen
@@ -175,9 +182,9 @@ def _precedes_all(after: Snapshot, job: QueuedJob, chosen: Iterable[Victim]) -> 
     """
     policy = after.queue.order.policy
     with after.with_claim(job.kind):
-        where = next((start.partition for start in after.plan().starts if start.job_id == job.id), "")
-    return where != "" and all(
-        preempt_rule_for(policy, job.kind, where, victim.job) is not None for victim in chosen
+        partition = next((start.partition for start in after.plan().starts if start.job_id == job.id), "")
+    return partition != "" and all(
+        preempt_rule_for(policy, job.kind, partition, victim.job) is not None for victim in chosen
     )
 
 
@@ -195,11 +202,13 @@ def _free_capacity(
     return _FreeCapacity(tuple(rooms.values()), host, snapshot.limits_of(partition))
 
 
-def victim_sets(demand: Demand, found: Sequence[Victim], capacity: _FreeCapacity) -> list[tuple[Victim, ...]]:
+def victim_sets(
+    demand: Demand, victims: Sequence[Victim], capacity: _FreeCapacity
+) -> list[tuple[Victim, ...]]:
     """Return minimal sets of victims that free enough, cheapest first."""
-    if not capacity.without(found).fits_now(demand):
+    if not capacity.without(victims).fits_now(demand):
         return []
-    sets = [_minimal_set(demand, chosen, capacity) for chosen in _sufficient_sets(demand, found, capacity)]
+    sets = [_minimal_set(demand, chosen, capacity) for chosen in _sufficient_sets(demand, victims, capacity)]
     unique = {frozenset(victim.job.id for victim in chosen): chosen for chosen in sets}
     return sorted(unique.values(), key=_set_cost)
 
@@ -210,53 +219,55 @@ def _set_cost(chosen: Sequence[Victim]) -> tuple[float, int, float, list[int]]:
 
 
 def _sufficient_sets(
-    demand: Demand, found: Sequence[Victim], capacity: _FreeCapacity
+    demand: Demand, victims: Sequence[Victim], capacity: _FreeCapacity
 ) -> Iterator[Sequence[Victim]]:
     """Yield sets that free enough: single jobs, pairs, all jobs of a GPU, and jobs added cheapest first."""
-    few = found[:_MAX_PAIRED]
-    for chosen in [*((victim,) for victim in found), *combinations(few, 2)]:
+    few = victims[:_MAX_PAIRED]
+    for chosen in [*((victim,) for victim in victims), *combinations(few, 2)]:
         if capacity.without(chosen).fits_now(demand):
             yield chosen
-    yield _completed_set(demand, (), found, capacity)
-    cleared = _by_gpu(demand, found, capacity)
+    yield _completed_set(demand, (), victims, capacity)
+    cleared = _by_gpu(demand, victims, capacity)
     for first in range(max(0, len(cleared) - demand.gpus + 1) if demand.gpus else 0):
         together = {victim.job.id: victim for gpu in cleared[first : first + demand.gpus] for victim in gpu}
-        yield _completed_set(demand, tuple(together.values()), found, capacity)
+        yield _completed_set(demand, tuple(together.values()), victims, capacity)
 
 
-def _by_gpu(demand: Demand, found: Sequence[Victim], capacity: _FreeCapacity) -> list[tuple[Victim, ...]]:
+def _by_gpu(demand: Demand, victims: Sequence[Victim], capacity: _FreeCapacity) -> list[tuple[Victim, ...]]:
     """Return for each GPU that can be cleared enough the jobs to remove from it, cheapest GPU first."""
     cleared = []
     for room in capacity.rooms:
-        here = [victim for victim in found if any(hold.gpu == room.gpu.index for hold in victim.job.holds)]
-        taken: list[Victim] = []
-        while (enough := _has_room(demand, room, taken, capacity.limits)) is False and here:
-            taken.append(here.pop(0))
+        gpu_victims = [
+            victim for victim in victims if any(hold.gpu == room.gpu.index for hold in victim.job.holds)
+        ]
+        removed_victims: list[Victim] = []
+        while (enough := _has_room(demand, room, removed_victims, capacity.limits)) is False and gpu_victims:
+            removed_victims.append(gpu_victims.pop(0))
         if enough:
-            cleared.append(tuple(taken))
+            cleared.append(tuple(removed_victims))
     return sorted(cleared, key=_set_cost)
 
 
-def _has_room(demand: Demand, room: Room, gone: Sequence[Victim], limits: HostLimits) -> bool:
-    rooms, _ = freed([room], HostRoom(0, 0), gone)
+def _has_room(demand: Demand, room: Room, removed_victims: Sequence[Victim], limits: HostLimits) -> bool:
+    rooms, _ = freed([room], HostRoom(0, 0), removed_victims)
     return fits(demand, rooms[0], limits) is not None
 
 
 def _completed_set(
-    demand: Demand, chosen: Sequence[Victim], found: Sequence[Victim], capacity: _FreeCapacity
+    demand: Demand, chosen: Sequence[Victim], victims: Sequence[Victim], capacity: _FreeCapacity
 ) -> Sequence[Victim]:
     """Add the cheapest other jobs one by one until the set frees enough."""
     chosen = list(chosen)
-    others = iter([victim for victim in found if victim not in chosen])
+    remaining_victims = iter([victim for victim in victims if victim not in chosen])
     while not capacity.without(chosen).fits_now(demand):
-        chosen.append(next(others))
+        chosen.append(next(remaining_victims))
     return chosen
 
 
 def _minimal_set(demand: Demand, chosen: Sequence[Victim], capacity: _FreeCapacity) -> tuple[Victim, ...]:
     """Remove jobs that are not needed from the set, the most expensive first."""
-    for one in sorted(chosen, key=lambda victim: victim.cost, reverse=True):
-        rest = [other for other in chosen if other is not one]
-        if capacity.without(rest).fits_now(demand):
-            chosen = rest
-    return tuple(sorted(chosen, key=lambda victim: victim.cost))
+    for victim in sorted(chosen, key=attrgetter("cost"), reverse=True):
+        smaller_set = [other for other in chosen if other is not victim]
+        if capacity.without(smaller_set).fits_now(demand):
+            chosen = smaller_set
+    return tuple(sorted(chosen, key=attrgetter("cost")))

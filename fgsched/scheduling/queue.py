@@ -208,11 +208,11 @@ def factors(rows: Iterable[ShareStanding]) -> dict[AccountUser, float]:
 
 def by_scope(used: Mapping[AccountUser, float]) -> dict[Key, float]:
     """Return the charged GPU seconds by scope, for the limits of accounts and users."""
-    found: dict[Key, float] = {}
+    seconds_of: dict[Key, float] = {}
     for (account, user), seconds in used.items():
         for key in (("account", account), ("user", user)):
-            found[key] = found.get(key, 0.0) + seconds
-    return found
+            seconds_of[key] = seconds_of.get(key, 0.0) + seconds
+    return seconds_of
 
 
 # -- the queue ----------------------------------------------------------------
@@ -296,13 +296,13 @@ class ClassQueue:
         while heap and not self._has(heap[0]):
             heappop(heap)
         if len(heap) > 2 * len(self._since) + 16:
-            self._heap = heap = sorted((when, job_id) for job_id, when in self._since.items())
+            self._heap = heap = sorted((since, job_id) for job_id, since in self._since.items())
         if heap:
             self.first = heap[0]
 
     def _has(self, entry: tuple[float, int]) -> bool:
-        when, job_id = entry
-        return self._since.get(job_id) == when
+        since, job_id = entry
+        return self._since.get(job_id) == since
 
     def since(self, job_id: int) -> float:
         return self._since[job_id]
@@ -410,14 +410,14 @@ class Queue:
         group = self._group_of.get(job_id)
         if group is None:
             return None
-        demand, time_limit, partitions, who, nice, reservation = group.kind
+        demand, time_limit, partitions, limited_user, nice, reservation = group.kind
         return QueuedJob(
             job_id,
             demand,
             time_limit,
             self.count(job_id),
             partitions=partitions,
-            who=who,
+            who=limited_user,
             nice=nice,
             since=group.since(job_id),
             reservation=reservation,

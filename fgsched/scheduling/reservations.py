@@ -212,17 +212,19 @@ class Calendar(Struct):
         return self._seen[count]
 
     def _own(self, name: str) -> list[Room]:
-        reservation = next((one for one in self.reservations if one.name == name), None)
+        reservation = next(
+            (reservation for reservation in self.reservations if reservation.name == name), None
+        )
         if reservation is None or reservation.start > self.now:
             return []
-        kept = {hold.gpu: (hold.share, hold.memory) for hold in reservation.holds}
-        held = self._held[name]
+        reserved = {hold.gpu: (hold.share, hold.memory) for hold in reservation.holds}
+        used = self._held[name]
         return [
-            _minimum(room, [replace(room, share=share - taken, memory=memory - bytes_)])
+            _minimum(room, [replace(room, share=share - used_share, memory=memory - used_memory)])
             for room in self.free
-            if room.gpu.index in kept
-            for (share, memory), (taken, bytes_) in [
-                (kept[room.gpu.index], held.get(room.gpu.index, _NONE))  # of this card
+            if room.gpu.index in reserved
+            for (share, memory), (used_share, used_memory) in [
+                (reserved[room.gpu.index], used.get(room.gpu.index, _NONE))  # of this card
             ]
         ]
 
@@ -241,13 +243,15 @@ class Calendar(Struct):
     def take(self, holds: Iterable[Hold], until: float, name: str) -> None:
         """Remove the holds of a job of reservation `name` ("": none) until `until` (epoch seconds)."""
         self._seen.clear()
-        of_it = {reservation.name: reservation for reservation in self.reservations}.get(name)
+        own_reservation = {reservation.name: reservation for reservation in self.reservations}.get(name)
         for hold in holds:
-            if of_it is not None:
-                taken, bytes_ = self._held[name].get(hold.gpu, _NONE)
-                self._held[name][hold.gpu] = (taken + hold.share, bytes_ + hold.memory)
+            if own_reservation is not None:
+                used_share, used_memory = self._held[name].get(hold.gpu, _NONE)
+                self._held[name][hold.gpu] = (used_share + hold.share, used_memory + hold.memory)
             for boundary in self._boundaries:
-                inside = of_it is not None and of_it.start <= boundary.at < of_it.end
+                inside = (
+                    own_reservation is not None and own_reservation.start <= boundary.at < own_reservation.end
+                )
                 if boundary.at < until and not inside:
                     boundary.rooms[hold.gpu] = _reduced(boundary.rooms[hold.gpu], hold.share, hold.memory)
 
@@ -257,19 +261,19 @@ def _reduced(room: Room, share: int, memory: int) -> Room:
     return replace(room, share=room.share - share, memory=room.memory - memory)
 
 
-def _minimum(room: Room, others: Iterable[Room]) -> Room:
-    share = min(room.share, *(other.share for other in others))
-    return replace(room, share=share, memory=min(room.memory, *(other.memory for other in others)))
+def _minimum(room: Room, bounds: Iterable[Room]) -> Room:
+    share = min(room.share, *(other.share for other in bounds))
+    return replace(room, share=share, memory=min(room.memory, *(other.memory for other in bounds)))
 
 
 def _members(reservation: Reservation, running: Iterable[Running]) -> dict[int, Amount]:
     """Return the holds of a reservation's jobs on each GPU."""
-    held: dict[int, Amount] = {}
+    held_by_gpu: dict[int, Amount] = {}
     for job in running:
         for hold in job.holds if job.reservation == reservation.name else ():
-            share, memory = held.get(hold.gpu, _NONE)
-            held[hold.gpu] = (share + hold.share, memory + hold.memory)
-    return held
+            share, memory = held_by_gpu.get(hold.gpu, _NONE)
+            held_by_gpu[hold.gpu] = (share + hold.share, memory + hold.memory)
+    return held_by_gpu
 
 
 def _free_at(
@@ -289,12 +293,12 @@ def _free_at(
                 rooms[hold.gpu] = _reduced(rooms[hold.gpu], -hold.share, -hold.memory)
     for reservation in reservations:
         if reservation.start <= at < reservation.end:
-            held = _members(reservation, alive)
+            used = _members(reservation, alive)
             for hold in reservation.holds:
-                share, memory = held.get(hold.gpu, _NONE)
+                share, memory = used.get(hold.gpu, _NONE)
                 if hold.gpu in rooms:
-                    kept = max(0, hold.share - share), max(0, hold.memory - memory)
-                    rooms[hold.gpu] = _reduced(rooms[hold.gpu], *kept)
+                    unused = max(0, hold.share - share), max(0, hold.memory - memory)
+                    rooms[hold.gpu] = _reduced(rooms[hold.gpu], *unused)
     return rooms
 
 
@@ -326,21 +330,23 @@ def find_overbooking(
     reservation: Reservation, others: Iterable[Reservation], usable: Mapping[int, int]
 ) -> tuple[int, str] | None:
     """Return (GPU, other reservation) if both together exceed a GPU at some time, or None."""
-    beside = [one for one in others if one.name != reservation.name and _overlap(one, reservation)]
-    for at in sorted({max(reservation.start, one.start) for one in beside}):
-        there = [one for one in beside if one.start <= at < one.end]
+    beside = [other for other in others if other.name != reservation.name and _overlap(other, reservation)]
+    for at in sorted({max(reservation.start, other.start) for other in beside}):
+        active = [other for other in beside if other.start <= at < other.end]
         for hold in reservation.holds:
-            held = [each for one in there for each in one.holds if each.gpu == hold.gpu]
-            share = sum(each.share for each in held) + hold.share
-            memory = sum(each.memory for each in held) + hold.memory
-            if held and (share > WHOLE or memory > usable.get(hold.gpu, math.inf)):
-                other = next(one for one in there if any(each.gpu == hold.gpu for each in one.holds))
-                return hold.gpu, other.name
+            holds_by_name = {
+                other.name: [held for held in other.holds if held.gpu == hold.gpu] for other in active
+            }
+            holds = [held for gpu_holds in holds_by_name.values() for held in gpu_holds]
+            share = sum(held.share for held in holds) + hold.share
+            memory = sum(held.memory for held in holds) + hold.memory
+            if holds and (share > WHOLE or memory > usable.get(hold.gpu, math.inf)):
+                return hold.gpu, next(name for name, gpu_holds in holds_by_name.items() if gpu_holds)
     return None
 
 
-def _overlap(one: Reservation, other: Reservation) -> bool:
-    return one.start < other.end and other.start < one.end
+def _overlap(reservation: Reservation, other: Reservation) -> bool:
+    return reservation.start < other.end and other.start < reservation.end
 
 
 def conflicting_jobs(
@@ -361,11 +367,11 @@ def conflicting_jobs(
             if hold.gpu in free:
                 free[hold.gpu] = _reduced(free[hold.gpu], -hold.share, -hold.memory)
     beside = [other for other in others if other.name != reservation.name and _overlap(other, reservation)]
-    starts = {max(now, reservation.start, one.start) for one in beside} | {max(now, reservation.start)}
+    starts = {max(now, reservation.start, other.start) for other in beside} | {max(now, reservation.start)}
     jobs: set[int] = set()
     for at in starts:
-        left = _free_at(beside, outside, free.values(), at, is_now=at == now)
-        shortfall = {hold.gpu for hold in reservation.holds if _lacks(left.get(hold.gpu), hold)}
+        rooms_left = _free_at(beside, outside, free.values(), at, is_now=at == now)
+        shortfall = {hold.gpu for hold in reservation.holds if _lacks(rooms_left.get(hold.gpu), hold)}
         stay = [job for job in outside if at == now or job.until > at]
         jobs |= {job.id for job in stay if shortfall & {hold.gpu for hold in job.holds}}
     return sorted(jobs)

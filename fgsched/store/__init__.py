@@ -36,5 +36,5 @@ def __getattr__(name: str) -> object:
     """Import a name of `__all__` when it is used for the first time."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module("fgsched.store.store"), name)
-    return found
+    globals()[name] = value = getattr(import_module("fgsched.store.store"), name)
+    return value

@@ -74,10 +74,12 @@ class Blobs:
         Raises:
             Refused: the queue lacks one of them.
         """
-        found = self._lately.pop(job_id, None) or self._db.execute(self._of_job, {"id": job_id}).fetchone()
-        if found is None:
+        references = (
+            self._lately.pop(job_id, None) or self._db.execute(self._of_job, {"id": job_id}).fetchone()
+        )
+        if references is None:
             return None
-        script, environment = found
+        script, environment = references
         return self._read(script), self._read(environment)
 
     def of_reference(self, reference: str) -> bytes:
@@ -130,7 +132,9 @@ class Idle:
         for row in rows:
             for blob in {row["script"], row["environment"]}:
                 about = {"blob": blob, "uid": row["uid"], "ended_at": row["ended_at"]}
-                self.noted += sum(found["size"] for found in self._db.execute(self._sql["note_idle"], about))
+                self.noted += sum(
+                    noted_row["size"] for noted_row in self._db.execute(self._sql["note_idle"], about)
+                )
         if rows:
             self._db.execute(self._sql["forget_ended"], {"job": rows[-1]["job"]})
         return len(rows) == most
@@ -142,8 +146,8 @@ class Idle:
 
     def first(self) -> float | None:
         """Return the end of the last job of the oldest blob (epoch seconds), or None if there is none."""
-        found = self._db.execute(self._sql["first_idle"]).fetchone()["ended_at"]
-        return None if found is None else float(found)
+        ended_at = self._db.execute(self._sql["first_idle"]).fetchone()["ended_at"]
+        return None if ended_at is None else float(ended_at)
 
     def beyond(self, size: int, most: int) -> list[Unused]:
         """Return up to `most` oldest blobs of users whose ended jobs use more than `size` bytes."""
@@ -152,38 +156,38 @@ class Idle:
         for row in self._db.execute(self._sql["idle_beyond"], {"most": size}).fetchall():
             excess = row["excess"]
             cursor = self._db.execute(self._sql["idle_of_user"], {"uid": row["uid"], "most": most})
-            for one in (Unused(*each) for each in cursor):
+            for blob in (Unused(*columns) for columns in cursor):
                 if excess <= 0:
                     break
-                unuseds.append(one)
-                excess -= one.size
+                unuseds.append(blob)
+                excess -= blob.size
         return unuseds[:most]
 
     def prune(self, unused: Iterable[Unused], most: int) -> list[Unused]:
         """Delete blobs until `most` bytes are deleted, and return them. Blobs of open jobs are kept."""
         removed, size = [], 0
-        for one in unused:
+        for blob in unused:
             if size >= most:
                 break
-            if not self._db.execute(self._sql["is_open"], {"blob": one.blob}).fetchone()["is_open"]:
-                self._remove(one)
-                removed.append(one)
-                size += one.size
-            self._db.execute(self._sql["drop_idle"], {"blob": one.blob})
+            if not self._db.execute(self._sql["is_open"], {"blob": blob.blob}).fetchone()["is_open"]:
+                self._remove(blob)
+                removed.append(blob)
+                size += blob.size
+            self._db.execute(self._sql["drop_idle"], {"blob": blob.blob})
         if removed:
             self._blobs.pruned()
             self._many_pages()
         return removed
 
-    def _remove(self, one: Unused) -> None:
+    def _remove(self, blob: Unused) -> None:
         """Delete a blob, and also its row if all jobs that referred to it have left the queue.
 
         The references are not enforced here: see Store.unenforced.
         """
         first = self._db.execute(self._sql["first_end"]).fetchone()["ended_at"]
-        has_left = first is None or first > one.ended_at
-        if not has_left or not self._db.execute(self._sql["remove_blob"], {"blob": one.blob}).rowcount:
-            self._db.execute(self._sql["prune_blob"], {"blob": one.blob})
+        has_left = first is None or first > blob.ended_at
+        if not has_left or not self._db.execute(self._sql["remove_blob"], {"blob": blob.blob}).rowcount:
+            self._db.execute(self._sql["prune_blob"], {"blob": blob.blob})
 
     def shrink(self, pages: int) -> bool:
         """Return up to `pages` free pages to the file system; return whether more are left.

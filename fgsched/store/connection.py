@@ -211,12 +211,12 @@ class Opened:
     def _empty_log(self) -> None:
         try:
             self.checkpoint()
-            is_busy, size, done = self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            is_busy, size, written = self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except (sqlite3.Error, OSError) as error:
             raise StorageError(
                 f"the log of the queue cannot be written into its file: {error}", "Check the disk."
             ) from error
-        if is_busy or done != size:
+        if is_busy or written != size:
             raise StorageError("the log of the queue cannot be written into its file", "Repeat the command.")
 
     def checkpoint(self) -> bool:
@@ -229,11 +229,11 @@ class Opened:
         pages = wal.pages(self._log)
         point("checkpoint_before")
         try:
-            is_busy, size, done = self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            is_busy, size, written = self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.DatabaseError as error:
             log.warning("no checkpoint could be made: %s", error)
             return False
-        if is_busy or done != size:
+        if is_busy or written != size:
             return False
         if not self._sums.is_there:
             return True

@@ -34,9 +34,9 @@ _SHOWN = 10
 
 def damage_error(queue: Path, pages: Iterable[int], remedy: str = RECOVER) -> StorageError:
     """Return the error that refuses a queue with these damaged pages."""
-    found = sorted(set(pages))
-    listed = ", ".join(map(str, found[:_SHOWN])) + (" …" if len(found) > _SHOWN else "")
-    plural = "" if len(found) == 1 else "s"
+    damaged = sorted(set(pages))
+    listed = ", ".join(map(str, damaged[:_SHOWN])) + (" …" if len(damaged) > _SHOWN else "")
+    plural = "" if len(damaged) == 1 else "s"
     return StorageError(f"{queue} is damaged: it differs from its checksums at page{plural} {listed}", remedy)
 
 
@@ -81,8 +81,8 @@ def marker_path(queue: Path) -> Path:
 def read_marker(queue: Path) -> Marker | None:
     """Return the marker, or None if there is none or it is empty (written by an early version)."""
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-        found = json.loads(marker_path(queue).read_bytes())
-        return Marker(str(found["queue"]), float(found["created"]))
+        document = json.loads(marker_path(queue).read_bytes())
+        return Marker(str(document["queue"]), float(document["created"]))
     return None
 
 
@@ -272,16 +272,16 @@ class Sums:
 
     def damaged(self, first: int, last: int, logged: Collection[int]) -> list[int]:
         """Return the pages from `first` to `last` that differ from their checksums, without logged ones."""
-        found = []
+        damaged = []
         for start in range(first, last + 1, _AT_ONCE):
             count = min(_AT_ONCE, last + 1 - start)
             entries = _whole(os.pread(self._fd, count * _ENTRY.size, _START + (start - 1) * _ENTRY.size))
-            for (page, total), (known, check) in zip(
+            for (page, total), (recorded, check) in zip(
                 self._totals(start, count), _ENTRY.iter_unpack(entries), strict=False
             ):
-                if total != known and page not in logged and check == _check(page, known):
-                    found.append(page)
-        return found
+                if total != recorded and page not in logged and check == _check(page, recorded):
+                    damaged.append(page)
+        return damaged
 
     def _totals(self, start: int, count: int) -> Iterator[tuple[int, int]]:
         data = memoryview(os.pread(self._queue, count * PAGE, (start - 1) * PAGE))
@@ -291,8 +291,8 @@ class Sums:
     def refresh(self, pages: Iterable[int], state: State) -> None:
         """Compute the checksums of these pages and of added pages, and make them durable."""
         last, summed = self.pages, max(0, os.fstat(self._fd).st_size - _START) // _ENTRY.size
-        wanted = sorted({page for page in pages if page <= last} | set(range(summed + 1, last + 1)))
-        for start, count in _runs(wanted):
+        changed = sorted({page for page in pages if page <= last} | set(range(summed + 1, last + 1)))
+        for start, count in _runs(changed):
             self._put(start, count)
         point("checkpoint_with_some_sums")
         disk.sync(self._fd)

@@ -92,8 +92,8 @@ def refusing(path: Path, sums: Sums, remedy: str = RECOVER) -> Iterator[None]:
         raise
 
 
-def _opened(found: Examined) -> Opened:
-    path = found.path
+def _opened(examined: Examined) -> Opened:
+    path = examined.path
     db = _connect(str(path))
     path.with_name(f"{path.name}-shm").unlink(
         missing_ok=True
@@ -101,11 +101,11 @@ def _opened(found: Examined) -> Opened:
     try:
         adapt(db, path)
         wal.name_again(path.with_name(f"{path.name}-wal"))
-        opened = Opened(db, _recorded(db, path, found.beside), path=path, sums=found.sums)
+        opened = Opened(db, _recorded(db, path, examined.beside), path=path, sums=examined.sums)
     except BaseException:
         db.close()
         raise
-    opened.begin(holds=found.holds)
+    opened.begin(holds=examined.holds)
     return opened
 
 
@@ -168,19 +168,19 @@ def _of_new(path: Path) -> Commit | None:
     return None
 
 
-def compare_commits(path: Path, beside: Commit | None, found: Commit, kind: Kind) -> None:
+def compare_commits(path: Path, beside: Commit | None, commit: Commit, kind: Kind) -> None:
     """Compare a file with its commit file. Raises StorageError if it is another one, or lacks commits."""
-    known = kind.name(path)
-    if not found.queue and known is None:
+    name = kind.name(path)
+    if not commit.queue and name is None:
         return  # it was being made
-    if beside is None and known is not None and (found.number or not kind.is_shared):
+    if beside is None and name is not None and (commit.number or not kind.is_shared):
         cause = f"{files.commit_file(path)} is missing: it tells whether {path.name} has all its commits"
         raise StorageError(cause, kind.remedy)
-    names = [name for name in (known, beside and beside.queue) if name is not None and name != found.queue]
-    if names and found.queue:
-        raise StorageError(kind.other(path, found.queue, names[0]), kind.remedy)
-    if beside is not None and found.number < beside.number:
-        raise StorageError(kind.missing(path, found, beside), kind.remedy)
+    names = [name for name in (name, beside and beside.queue) if name is not None and name != commit.queue]
+    if names and commit.queue:
+        raise StorageError(kind.other(path, commit.queue, names[0]), kind.remedy)
+    if beside is not None and commit.number < beside.number:
+        raise StorageError(kind.missing(path, commit, beside), kind.remedy)
 
 
 def _marked_name(path: Path) -> str | None:
@@ -192,18 +192,18 @@ def _other(path: Path, name: str, expected: str) -> str:
     return f"{path} is another queue ({name}) than the one that was here ({expected})"
 
 
-def _missing(path: Path, found: Commit, beside: Commit) -> str:
+def _missing(path: Path, commit: Commit, beside: Commit) -> str:
     """Describe how many commits are missing, and since when."""
-    lost = beside.number - found.number
-    more = beside.last_job - found.last_job
+    missing = beside.number - commit.number
+    more = beside.last_job - commit.last_job
     jobs = (
         f", with them {more} submitted job{'s' * (more != 1)} (up to job {beside.last_job})"
         if more > 0
         else ""
     )
-    plural = "" if lost == 1 else "s"
+    plural = "" if missing == 1 else "s"
     return (
-        f"{path} lacks its last {lost} commit{plural}, after number {found.number}{jobs}:"
+        f"{path} lacks its last {missing} commit{plural}, after number {commit.number}{jobs}:"
         f" {path.name}-wal was lost or damaged, or an older copy is in place"
     )
 
@@ -245,22 +245,22 @@ def _compared(
 
 def _without_log(path: Path, sums: Sums, kind: Kind) -> State:
     """Return the state of the file without its log."""
-    with looking(path, how="immutable=1", is_shared=kind.is_shared) as db:
+    with looking(path, options="immutable=1", is_shared=kind.is_shared) as db:
         commit, rows = kind.told(db, path)
     return State(commit.queue, commit.number, rows, sums.changes)
 
 
 @contextmanager
-def looking(path: Path, how: str = "", *, is_shared: bool = False) -> Iterator[sqlite3.Connection]:
+def looking(path: Path, options: str = "", *, is_shared: bool = False) -> Iterator[sqlite3.Connection]:
     """Open a connection that does not change the files, before the file is opened.
 
     `is_shared`: other processes may use the -shm file.
     """
     log_file, shm = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
-    how = how or ("mode=ro" if log_file.exists() and log_file.stat().st_size else "immutable=1")
+    options = options or ("mode=ro" if log_file.exists() and log_file.stat().st_size else "immutable=1")
     had_shm = shm.exists()
     try:
-        with closing(_reader(f"{path.absolute().as_uri()}?{how}")) as db:
+        with closing(_reader(f"{path.absolute().as_uri()}?{options}")) as db:
             db.row_factory = sqlite3.Row
             yield db
     finally:

@@ -82,12 +82,12 @@ class Salvage:
 
     def _keyed(self, table: str) -> Iterator[Row]:
         """Read rows by key, from both ends as far as possible."""
-        seen: set[tuple[Any, ...]] = set()
+        rows: set[tuple[Any, ...]] = set()
         for name in (f"read_{table}", f"read_{table}_backwards"):
             try:
                 for row in self._db.execute(RECOVER_SQL[name]):
-                    if tuple(row) not in seen:
-                        seen.add(tuple(row))
+                    if tuple(row) not in rows:
+                        rows.add(tuple(row))
                         yield dict(row)
                 return
             except UNREADABLE:
@@ -160,9 +160,11 @@ def _schema_pages(data: bytes) -> list[int]:
 
 def _is_schema_damaged(copy: Path, new: Path) -> bool:
     """Tell whether a table is missing, or the definition of one has other bytes than that of a new queue."""
-    ours, theirs = _texts(new), _texts(copy)
+    new_texts, damaged_texts = _texts(new), _texts(copy)
     tables = [name.encode() for name in _TABLES]
-    return any(name not in theirs or _is_damaged(theirs[name], ours[name]) for name in tables)
+    return any(
+        name not in damaged_texts or _is_damaged(damaged_texts[name], new_texts[name]) for name in tables
+    )
 
 
 def _is_damaged(text: bytes, good: bytes) -> bool:
@@ -171,8 +173,8 @@ def _is_damaged(text: bytes, good: bytes) -> bool:
 
 def _is_of_other_version(copy: Path, new: Path) -> bool:
     """Tell whether the definition of a table has another length than that of a new queue."""
-    ours, theirs = _texts(new), _texts(copy)
-    return any(len(text) != len(ours[name]) for name, text in theirs.items() if name in ours)
+    new_texts, damaged_texts = _texts(new), _texts(copy)
+    return any(len(text) != len(new_texts[name]) for name, text in damaged_texts.items() if name in new_texts)
 
 
 def _texts(path: Path) -> dict[bytes, bytes]:
@@ -260,15 +262,15 @@ def recover(path: Path, *, started: Mapping[int, int], beyond: int, ending: str,
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(mode=0o700)
     try:
-        found = _rebuilt(path, place, started=started, beyond=beyond, now=now)
-        found.kept = path.with_name(f"{path.name}.{ending}")
+        recovered = _rebuilt(path, place, started=started, beyond=beyond, now=now)
+        recovered.kept = path.with_name(f"{path.name}.{ending}")
         _exchange(path, place / "queue.db", ending)
     except (OSError, *UNREADABLE) as error:
         raise StorageError(f"{path} cannot be recovered: {error}", "Bring a backup of it back.") from error
     finally:
         if not (place / _UNFINISHED).exists():
             shutil.rmtree(place, ignore_errors=True)
-    return found
+    return recovered
 
 
 def _rebuilt(path: Path, place: Path, *, started: Mapping[int, int], beyond: int, now: float) -> Recovered:
@@ -277,12 +279,12 @@ def _rebuilt(path: Path, place: Path, *, started: Mapping[int, int], beyond: int
     wal.restore_name(path.with_name(f"{path.name}-wal"))
     doubtful = _copy_log(path.with_name(f"{path.name}-wal"), place / "damaged.db-wal")
     beside = _beside(path)
-    with closing(Salvage(damaged)) as left:
-        found = Recovered(kept=path, last_job=max(beyond, beside.last_job if beside else 0))
-        _fill(place / "queue.db", left, found, started=started, now=now)
-        found.given_up, found.doubtful = left.given_up, doubtful
-        found.commits = _missing(left, beside)
-    return found
+    with closing(Salvage(damaged)) as salvage:
+        recovered = Recovered(kept=path, last_job=max(beyond, beside.last_job if beside else 0))
+        _fill(place / "queue.db", salvage, recovered, started=started, now=now)
+        recovered.given_up, recovered.doubtful = salvage.given_up, doubtful
+        recovered.commits = _missing(salvage, beside)
+    return recovered
 
 
 def _copy_log(log: Path, copy: Path) -> list[int]:
@@ -305,25 +307,27 @@ def _beside(path: Path) -> Commit | None:
     return None
 
 
-def _missing(left: Salvage, beside: Commit | None) -> int | None:
+def _missing(salvage: Salvage, beside: Commit | None) -> int | None:
     """Return the number of commits that the queue lacks compared with the commit file, or None if unknown."""
-    number = left.commits()
+    number = salvage.commits()
     return max(0, beside.number - number) if beside and number is not None else None
 
 
-def _fill(queue: Path, left: Salvage, found: Recovered, *, started: Mapping[int, int], now: float) -> None:
+def _fill(
+    queue: Path, salvage: Salvage, recovered: Recovered, *, started: Mapping[int, int], now: float
+) -> None:
     """Write all rows into a new queue, in one transaction."""
     opened = open_queue(queue)
     opened.db.execute("BEGIN IMMEDIATE")
-    rows = _Rows(opened.db, found, started, now)
+    rows = _Rows(opened.db, recovered, started, now)
     for table in _TABLES:
-        for row in left.rows(table, found.last_job if table == "job" else 0):
+        for row in salvage.rows(table, recovered.last_job if table == "job" else 0):
             rows.keep(table, row)
     rows.finish()
     opened.db.execute(QUERIES["count_commit"], {"number": 1})
     opened.db.execute("COMMIT")
-    opened.record.note(1, found.last_job)
-    found.name = opened.record.last.queue
+    opened.record.note(1, recovered.last_job)
+    recovered.name = opened.record.last.queue
     opened.close()
 
 
@@ -331,9 +335,9 @@ class _Rows:
     """The rows of the new queue."""
 
     def __init__(
-        self, db: sqlite3.Connection, found: Recovered, started: Mapping[int, int], now: float
+        self, db: sqlite3.Connection, recovered: Recovered, started: Mapping[int, int], now: float
     ) -> None:
-        self._db, self._found, self._started, self._now = db, found, started, now
+        self._db, self._found, self._started, self._now = db, recovered, started, now
         self._blobs: set[int] = set()
         self._jobs: set[int] = set()
         self._defaults = {
@@ -345,13 +349,13 @@ class _Rows:
         if table == "job":
             row = self._job(self._defaults | row)
         try:
-            kept = self._db.execute(RECOVER_SQL[f"keep_{table}"], row).rowcount
+            count = self._db.execute(RECOVER_SQL[f"keep_{table}"], row).rowcount
         except (sqlite3.Error, UnicodeDecodeError):  # a value that its column does not take
-            kept = 0
-        counts = self._found.rows if kept > 0 else self._found.refused
-        if kept > 0 or table not in {"meta", "event"}:
+            count = 0
+        counts = self._found.rows if count > 0 else self._found.refused
+        if count > 0 or table not in {"meta", "event"}:
             counts[table] = counts.get(table, 0) + 1
-        if kept > 0 and table in {"job", "blob"}:
+        if count > 0 and table in {"job", "blob"}:
             (self._jobs if table == "job" else self._blobs).add(row["id"])
             if table == "job":
                 self._note(row)
@@ -380,28 +384,28 @@ class _Rows:
     def _replace(self, blob: object) -> None:
         """Insert an empty blob for a lost script or environment."""
         if isinstance(blob, int):
-            lost = {"id": blob, "digest": b"lost %d" % blob, "data": b""}
-            self._db.execute(RECOVER_SQL["keep_blob"], lost)
+            empty_blob = {"id": blob, "digest": b"lost %d" % blob, "data": b""}
+            self._db.execute(RECOVER_SQL["keep_blob"], empty_blob)
 
     def _note(self, row: Row) -> None:
-        found = self._found
+        recovered = self._found
         if row["detail"] == _LOST or (row["ended_at"] == self._now and row["state"] != "CANCELLED"):
-            found.under_way.append(row["id"])
+            recovered.under_way.append(row["id"])
         elif row["held"] == "admin":
-            found.held.append(row["id"])
+            recovered.held.append(row["id"])
         elif row["ended_at"] == self._now:
-            found.without_script.append(row["id"])
+            recovered.without_script.append(row["id"])
 
     def finish(self) -> None:
         """Note the ended jobs, continue ids after the highest one, and determine which jobs are lost."""
         self._db.execute(RECOVER_SQL["note_ended"])
-        found = self._found
-        found.last_job = max(found.last_job, max(self._jobs, default=0))
-        raise_ids(self._db, found.last_job)
+        recovered = self._found
+        recovered.last_job = max(recovered.last_job, max(self._jobs, default=0))
+        raise_ids(self._db, recovered.last_job)
         before = 0
-        for number in (*sorted(self._jobs), found.last_job + 1):
+        for number in (*sorted(self._jobs), recovered.last_job + 1):
             if number > before + 1:
-                found.lost.append((before + 1, number - 1))
+                recovered.lost.append((before + 1, number - 1))
             before = number
 
 
@@ -450,12 +454,12 @@ def _take_back(path: Path, place: Path) -> None:
     """Restore the damaged files that an interrupted recovery replaced. It can be repeated."""
     unfinished = place / _UNFINISHED
     try:
-        found = json.loads(unfinished.read_bytes())
+        exchange = json.loads(unfinished.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in (path.name, *_beside_names(path)):
-        with_name = path.with_name(f"{name}.{found['ending']}")
-        if name not in found["names"]:
+        with_name = path.with_name(f"{name}.{exchange['ending']}")
+        if name not in exchange["names"]:
             disk.remove(path.with_name(name), missing_ok=True)
         elif with_name.exists():
             disk.rename(with_name, path.with_name(name))

@@ -43,13 +43,13 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     environment: bytes  # NAME=value, each ended by NUL
     held: str = ""
 
-    def job(self, number: int, who: tuple[int, int, str], now: float) -> Job:
-        """Return the job with the id `number`, of `who`: (uid, gid, user name)."""
+    def job(self, number: int, submitter: tuple[int, int, str], now: float) -> Job:
+        """Return the job with the id `number`, of `submitter`: (uid, gid, user name)."""
         return Job(
             id=number,
-            uid=who[0],
-            gid=who[1],
-            user=who[2],
+            uid=submitter[0],
+            gid=submitter[1],
+            user=submitter[2],
             request=self.request,
             submitted_at=now,
             held=self.held,
@@ -254,12 +254,12 @@ def _salvage(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> 
     if _breaks_array_rules(row) or _why_unreadable(sound | {column: row[column] for column in _ARRAY}):
         damage.append("array_job: it breaks a rule of the queue")
         row |= {"array_job": None, "array_task": None}
-    found = "; ".join(sorted(damage)) or f"{type(error).__name__}: {error}"
+    damages = "; ".join(sorted(damage)) or f"{type(error).__name__}: {error}"
     try:
-        return JobRecord(job_of(row, holds), allocations(row), damage=found)
+        return JobRecord(job_of(row, holds), allocations(row), damage=damages)
     except Exception:  # inconsistent columns
-        kept = {column: row[column] for column in ("uid", "gid", "attempt", "boot", "state")}
-        return JobRecord(job_of(sound | kept, holds), (), damage=found)
+        readable = {column: row[column] for column in ("uid", "gid", "attempt", "boot", "state")}
+        return JobRecord(job_of(sound | readable, holds), (), damage=damages)
 
 
 def _named(name: object) -> str:

@@ -53,7 +53,7 @@ def _columns(record: type[Struct], without: set[str]) -> tuple[StoredColumn, ...
 
 def _column(field: msgspec.structs.FieldInfo) -> StoredColumn:
     kinds = get_args(field.type) if type(field.type).__name__ == "UnionType" else (field.type,)
-    kind = next(one for one in kinds if one is not NoneType)
+    kind = next(member for member in kinds if member is not NoneType)
     column_type, read, write = _codec(kind)
     default = None if field.default is msgspec.NODEFAULT else field.default
     path = field.name
@@ -256,12 +256,12 @@ def migrate(db: sqlite3.Connection, path: str) -> None:
 
 def _back_up(db: sqlite3.Connection, path: Path, version: int) -> None:
     """Keep a copy of the queue in its older form beside it."""
-    kept, fresh = (path.with_name(f"{path.name}.version-{version}{end}") for end in ("", ".new"))
+    copy, fresh = (path.with_name(f"{path.name}.version-{version}{end}") for end in ("", ".new"))
     disk.remove(fresh, missing_ok=True)
     db.execute("VACUUM INTO ?", (str(fresh),))
     fresh.chmod(0o600)
     disk.sync_file(fresh)
-    disk.rename(fresh, kept)
+    disk.rename(fresh, copy)
     disk.sync_directory(path.parent)
 
 
@@ -322,8 +322,8 @@ def _check_states(rules: str, path: Path | str) -> None:
     """Refuse a queue with an unknown state. Raises StorageError."""
     pattern, _ = _LISTS["any_state"]
     listed = re.search(pattern, rules, re.DOTALL)
-    known = {state.value for state in JobState}
-    unknown = sorted(set(re.findall(r"'(\w+)'", listed[0])) - known) if listed else []
+    states = {state.value for state in JobState}
+    unknown = sorted(set(re.findall(r"'(\w+)'", listed[0])) - states) if listed else []
     if unknown:
         cause = f"{path} was written by a newer fgsched: it knows the state {', '.join(unknown)}"
         raise StorageError(cause, _UPGRADE)

@@ -325,20 +325,22 @@ class Store:
         """Return the ids of an earlier submission with this key, or None."""
         return self.submissions.find(uid, key)
 
-    def submit(self, jobs: Sequence[NewJob], *, key: str, who: tuple[int, int, str], now: float) -> list[Job]:
+    def submit(
+        self, jobs: Sequence[NewJob], *, key: str, submitter: tuple[int, int, str], now: float
+    ) -> list[Job]:
         """Store a submission of (uid, gid, user name); the ids are consecutive."""
         first = self.last_id() + 1
-        made = [new.job(number, who, now) for number, new in enumerate(jobs, first)]
-        self._add(made, jobs)
-        self._assigned(first + len(made) - 1)
-        self.submissions.add(who[0], key, range(first, first + len(made)), now)
-        return made
+        new_jobs = [new.job(number, submitter, now) for number, new in enumerate(jobs, first)]
+        self._add(new_jobs, jobs)
+        self._assigned(first + len(new_jobs) - 1)
+        self.submissions.add(submitter[0], key, range(first, first + len(new_jobs)), now)
+        return new_jobs
 
-    def _add(self, made: Sequence[Job], jobs: Sequence[NewJob]) -> None:
+    def _add(self, new_jobs: Sequence[Job], jobs: Sequence[NewJob]) -> None:
         """Add the rows of new jobs. Rows of equal jobs differ only in their number."""
         alike: dict[tuple[int, int, int, str], tuple[_Material, tuple[object, ...]]] = {}
         rows, materials = [], {}
-        for job, new in zip(made, jobs, strict=True):
+        for job, new in zip(new_jobs, jobs, strict=True):
             key = (id(new.request), id(new.script), id(new.environment), new.held)
             if key not in alike:
                 alike[key] = self._put(new), self._columns(job)
@@ -373,11 +375,11 @@ class Store:
 
     def material(self, job_id: int) -> tuple[bytes, bytes]:
         """Return script and environment of a job; empty, if they are no longer kept."""
-        found = self.blobs.of_job(job_id)
-        if found is None:
+        data = self.blobs.of_job(job_id)
+        if data is None:
             script, environment = self.moved.material(job_id)
-            found = self.blobs.of_reference(script), self.blobs.of_reference(environment)
-        return found
+            data = self.blobs.of_reference(script), self.blobs.of_reference(environment)
+        return data
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -502,20 +504,20 @@ class Store:
         """
         window = {"since": since, "until": until, "uid": uid, "after": after, "page": page}
         rows = [past_of(row) for row in self._rows("history", window)]
-        here = Part(rows, rows[-1].job.id if len(rows) == page else None)
+        in_queue = Part(rows, rows[-1].job.id if len(rows) == page else None)
         moved = self.moved.history(since=since, until=until, uid=uid, after=after, page=page)
-        return _merged(here, moved, page)
+        return _merged(in_queue, moved, page)
 
     def ended_since(self, since: float) -> list[JobRecord]:
         """Return jobs that ended after `since` (epoch seconds), ordered by id."""
-        here = [past_of(row) for row in self._rows("ended_since", {"since": since})]
+        in_queue = [past_of(row) for row in self._rows("ended_since", {"since": since})]
         moved = self.moved.ended_since(since)
-        return _merged(Part(here, None), Part(moved, None), len(here) + len(moved)).records
+        return _merged(Part(in_queue, None), Part(moved, None), len(in_queue) + len(moved)).records
 
     def runs_since(self, since: float) -> list[CompletedRun]:
         """Return the runs that completed after `since` (epoch seconds), latest first."""
         rows = self._db.execute(SQL["runs_since"], {"since": since})
-        here = [
+        in_queue = [
             CompletedRun(
                 row["uid"],
                 work_of_line(row["name"], row["submit_line"] or "", row["submit_dir"] or "/"),
@@ -524,7 +526,7 @@ class Store:
             )
             for row in rows
         ]
-        return here + self.moved.runs_since(since)  # what moved ended before the rest, as a rule
+        return in_queue + self.moved.runs_since(since)  # what moved ended before the rest, as a rule
 
     def last_id(self) -> int:
         """Return the highest job id that was assigned."""
@@ -625,14 +627,14 @@ class Metadata:
         self._db.execute(self._sql["put_usage"], row)
 
 
-def _merged(here: Part, moved: Part, page: int) -> Part:
+def _merged(in_queue: Part, moved: Part, page: int) -> Part:
     """Return the first `page` jobs of both parts up to which both are complete."""
     if not moved.records and moved.upto is None:
-        return here
-    ends = [part.upto for part in (here, moved) if part.upto is not None]
+        return in_queue
+    ends = [part.upto for part in (in_queue, moved) if part.upto is not None]
     upto = min(ends, default=None)
-    job_records = {record.job.id: record for record in (*moved.records, *here.records)}
-    ids = sorted(one for one in job_records if upto is None or one <= upto)
+    job_records = {record.job.id: record for record in (*moved.records, *in_queue.records)}
+    ids = sorted(job_id for job_id in job_records if upto is None or job_id <= upto)
     if len(ids) > page:
         ids, upto = ids[:page], ids[page - 1]
     return Part([job_records[job_id] for job_id in ids], upto)
@@ -669,8 +671,8 @@ class EventLog:
 
     def of(self, job_id: int) -> list[Step]:
         """Return (attempt, epoch seconds, from, to, reason) of each state change of a job, in order."""
-        found: list[Step] = [tuple(row) for row in self._db.execute(self._get, {"job": job_id})]
-        return found or self.moved.steps(job_id)
+        steps: list[Step] = [tuple(row) for row in self._db.execute(self._get, {"job": job_id})]
+        return steps or self.moved.steps(job_id)
 
 
 # -- mails that a transaction makes due -----------------------------------------------------------
@@ -736,8 +738,8 @@ class Settled:
 
     def first_end(self) -> float | None:
         """Return the first end of a job in the queue (epoch seconds); None if no job has ended."""
-        found = self._db.execute(self._sql["first_end"]).fetchone()["ended_at"]
-        return None if found is None else float(found)
+        ended_at = self._db.execute(self._sql["first_end"]).fetchone()["ended_at"]
+        return None if ended_at is None else float(ended_at)
 
     def is_referred_to(self, job_id: int) -> bool:
         """Tell whether other rows refer to this one as the row of their array."""
@@ -847,14 +849,14 @@ class Tasks:
 
     def rest(self, array: Job) -> int:
         """Return the tasks that the row of the array represents, as a bit set."""
-        own = {*self.made(array.id), *self.moved.ended(array.id)}
-        return bits_of(array.request.array) & ~bits_from(own)
+        indices = {*self.made(array.id), *self.moved.ended(array.id)}
+        return bits_of(array.request.array) & ~bits_from(indices)
 
     def ended(self, array: int) -> dict[int, bool]:
         """Return {index: completed} of ended tasks."""
         rows = self._db.execute(self._sql["ends_of_array"], {"array": array})
-        here = {row["array_task"]: row["state"] == JobState.COMPLETED.value for row in rows}
-        return self.moved.ended(array) | here
+        in_queue = {row["array_task"]: row["state"] == JobState.COMPLETED.value for row in rows}
+        return self.moved.ended(array) | in_queue
 
     def get(self, array: int, task: int) -> JobRecord | None:
         row = self._db.execute(self._sql["get_task"], {"array": array, "task": task}).fetchone()
@@ -870,18 +872,18 @@ class Tasks:
         while after < math.inf:
             place = {"array": array, "after": after, "page": _PAGE}
             rows = self._db.execute(self._sql["tasks_of_array"], place)
-            here = {int(row["array_task"]): past_of(row) for row in rows}
+            in_queue = {int(row["array_task"]): past_of(row) for row in rows}
             moved = {record.job.task or 0: record for record in self.moved.of_array(array, int(after), _PAGE)}
-            after = min((max(page) for page in (here, moved) if len(page) == _PAGE), default=math.inf)
-            both = moved | here if moved else here
+            after = min((max(page) for page in (in_queue, moved) if len(page) == _PAGE), default=math.inf)
+            both = moved | in_queue if moved else in_queue
             yield [record for task, record in sorted(both.items()) if task <= after]
-        rest = self._db.execute(self._sql["rest_of_array"], {"array": array}).fetchone()
-        yield [past_of(rest)] if rest is not None else self.moved.rest_of(array)
+        waiting = self._db.execute(self._sql["rest_of_array"], {"array": array}).fetchone()
+        yield [past_of(waiting)] if waiting is not None else self.moved.rest_of(array)
 
     def sum(self, array: int) -> ArraySum:
         """Return the totals of an array. Raises Unreadable."""
-        here, moved = self.sum_of_queue(array), self.moved.sum(array)
-        return _added(here, moved) if moved.rows else here
+        in_queue, moved = self.sum_of_queue(array), self.moved.sum(array)
+        return _added(in_queue, moved) if moved.rows else in_queue
 
     def sum_of_queue(self, array: int) -> ArraySum:
         """Return the totals of the rows of an array that have not moved."""
@@ -891,15 +893,18 @@ class Tasks:
     def last_of(self, uid: int) -> int | None:
         """Return the id of a user's last submission, a job or an array, or None."""
         row = self._db.execute(self._sql["last_of_user"], {"uid": uid}).fetchone()
-        found = [self.moved.last_of(uid), int(row["id"]) if row else None]
-        return max((one for one in found if one is not None), default=None)
+        ids = [self.moved.last_of(uid), int(row["id"]) if row else None]
+        return max((job_id for job_id in ids if job_id is not None), default=None)
 
 
-def _added(here: ArraySum, moved: ArraySum) -> ArraySum:
+def _added(in_queue: ArraySum, moved: ArraySum) -> ArraySum:
     """Return the totals of an array of which a part has moved."""
-    has_waiting = here.started_at is None and here.over < here.rows
-    times = [array_sum.started_at for array_sum in (here, moved) if array_sum.started_at is not None]
+    has_waiting = in_queue.started_at is None and in_queue.over < in_queue.rows
+    times = [array_sum.started_at for array_sum in (in_queue, moved) if array_sum.started_at is not None]
     started_at = None if has_waiting else max(times, default=None)
     return ArraySum(
-        here.rows + moved.rows, here.over + moved.over, here.completed + moved.completed, started_at
+        in_queue.rows + moved.rows,
+        in_queue.over + moved.over,
+        in_queue.completed + moved.completed,
+        started_at,
     )

@@ -138,15 +138,15 @@ def mended(log: bytes) -> Mended | None:
     """
     salts = _salts(log)
     starts = range(_HEADER, len(log) - _FRAME + 1, _FRAME)
-    ours = [log[start + 8 : start + 16] == salts for start in starts]
-    if not any(ours):
+    is_current = [log[start + 8 : start + 16] == salts for start in starts]
+    if not any(is_current):
         return None
-    count = len(ours) - ours[::-1].index(True)
+    count = len(is_current) - is_current[::-1].index(True)
     order, magic = ("<", _MAGICS[0]) if sys.byteorder == "little" else (">", _MAGICS[1])
     header = magic + struct.pack(">2I", _VERSION, PAGE) + log[12:16] + salts
     true = fresh = _checksum(header, (0, 0), order)
-    made, last = [header + _packed(fresh)], dict[int, bool]()
-    is_damaged = made[0] != log[:_HEADER]
+    pieces, last = [header + _packed(fresh)], dict[int, bool]()
+    is_damaged = pieces[0] != log[:_HEADER]
     for start in starts[:count]:
         frame = log[start : start + _FRAME]
         stored = _unpacked(frame[16:24])
@@ -157,9 +157,11 @@ def mended(log: bytes) -> Mended | None:
         page = int.from_bytes(frame[:4], "big")
         if is_whole or 0 < page < _PAGES:
             fresh = _checksum(frame[:8] + frame[_HEAD:], fresh, order)
-            made.append(frame[:8] + salts + _packed(fresh) + frame[_HEAD:])
+            pieces.append(frame[:8] + salts + _packed(fresh) + frame[_HEAD:])
             last[page] = is_whole
-    return Mended(b"".join(made), tuple(p for p, whole in last.items() if not whole)) if is_damaged else None
+    return (
+        Mended(b"".join(pieces), tuple(p for p, whole in last.items() if not whole)) if is_damaged else None
+    )
 
 
 def _salts(log: bytes) -> bytes:

@@ -104,7 +104,7 @@ class Process:
         choose(
             image,
             is_directory=is_path(image) and os.path.isdir(image),
-            asked=environ.get("FG_CONTAINER_RUNTIME", ""),
+            runtime=environ.get("FG_CONTAINER_RUNTIME", ""),
             has=lambda name: is_in(path, name),
         )
 

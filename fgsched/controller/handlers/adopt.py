@@ -271,7 +271,7 @@ class AdoptHandlers:
         words = (process.pid, process.start, engine.limits.kill_wait)
         command = shlex.join([self._python, "-I", "-S", str(Path(program.__file__)), *map(str, words)])
         new = NewJob(request=request, script=f"#!/bin/sh\nexec {command}\n".encode(), environment=b"")
-        (made,) = engine.store.submit([new], key=key, who=who, now=now)
+        (made,) = engine.store.submit([new], key=key, submitter=who, now=now)
         engine.log.submitted(made, 1)
         job = made.changed(adopted=AdoptedProcess(pid=process.pid, start=process.start))
         engine.store.save(made, job, now=now)

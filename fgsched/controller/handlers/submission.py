@@ -355,7 +355,7 @@ class SubmissionHandlers:
             jobs = self._settled(caller, jobs, now)
             size = self._quota.check(caller.uid, jobs, self.rules.max_material, self.rules.kept_material)
             who = (caller.uid, caller.gid, caller.name)
-            made = engine.store.submit(jobs, key=key, who=who, now=now)
+            made = engine.store.submit(jobs, key=key, submitter=who, now=now)
             for job in made:
                 engine.jobtable.put(job)
             engine.log.submitted(made[0], len(made))

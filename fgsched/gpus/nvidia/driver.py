@@ -87,13 +87,13 @@ class Driver:
     def reading(self) -> dict[str, Reading]:
         """Return {UUID: reading} of every GPU and instance; of one that does not answer, it has an error."""
         xids, self._layouts = self._xids.since_last(), {}
-        found = {uuid: self._read(index) for index, uuid in self._uuids.items() if uuid}
-        self._occupied = frozenset(uuid for uuid, reading in found.items() if reading.processes)
-        found = {uuid: replace(reading, xids=xids.get(uuid, ())) for uuid, reading in found.items()}
+        readings = {uuid: self._read(index) for index, uuid in self._uuids.items() if uuid}
+        self._occupied = frozenset(uuid for uuid, reading in readings.items() if reading.processes)
+        readings = {uuid: replace(reading, xids=xids.get(uuid, ())) for uuid, reading in readings.items()}
         for index, uuid in self._uuids.items():
-            if uuid and found[uuid].error == _MIG:
-                found |= self._instances(index, found[uuid])
-        return found
+            if uuid and readings[uuid].error == _MIG:
+                readings |= self._instances(index, readings[uuid])
+        return readings
 
     def has_limits(self) -> bool:
         """Return whether the driver can limit the GPU memory of a cgroup (r615 and later)."""
@@ -126,7 +126,9 @@ class Driver:
     def _set_limit(self, path: str, uuid: str, size: int) -> str:
         """Set the hard limit only: a soft limit would stay with the parents of a removed cgroup."""
         nvml = self._nvml
-        handle = next((self._handles[index] for index, known in self._uuids.items() if known == uuid), None)
+        handle = next(
+            (self._handles[index] for index, listed_uuid in self._uuids.items() if listed_uuid == uuid), None
+        )
         if handle is None:
             return "the driver does not show this card"
         try:
@@ -283,23 +285,30 @@ class Driver:
         if not self._sample(handle, uuid):
             return processes, ()
         loads = self._meters[uuid].take()
-        there = {process.pid for process in processes}
-        gone = [GpuProcess(pid=pid, memory=0, **load._asdict()) for pid, load in loads.items()]
+        present = {process.pid for process in processes}
+        loaded = [GpuProcess(pid=pid, memory=0, **load._asdict()) for pid, load in loads.items()]
         gpu_processes = [replace(process, **loads.get(process.pid, IDLE)._asdict()) for process in processes]
         return tuple(gpu_processes), tuple(
-            gpu_process for gpu_process in gone if gpu_process.pid not in there
+            gpu_process for gpu_process in loaded if gpu_process.pid not in present
         )
 
     def _sample(self, handle: Any, uuid: str) -> bool:
         """Take in the driver's new samples of processes; return False for a GPU that takes none."""
         nvml, now = self._nvml, time.time_ns() // 1000
         meter = self._meters.setdefault(uuid, LoadMeter(now))
-        found = self._try(nvml.nvmlDeviceGetProcessUtilization, handle, meter.seen)
-        if isinstance(found, nvml.NVMLError):
-            if found.value not in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_SUCCESS):  # all processes were idle
+        samples = self._try(nvml.nvmlDeviceGetProcessUtilization, handle, meter.seen)
+        if isinstance(samples, nvml.NVMLError):
+            if samples.value not in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_SUCCESS):  # all processes were idle
                 return False
-            found = []
-        meter.add([Sample(one.pid, one.timeStamp, one.smUtil, one.memUtil) for one in found if one.pid], now)
+            samples = []
+        meter.add(
+            [
+                Sample(sample.pid, sample.timeStamp, sample.smUtil, sample.memUtil)
+                for sample in samples
+                if sample.pid
+            ],
+            now,
+        )
         return True
 
     def _health(self, handle: Any) -> tuple[int | None, str]:
@@ -314,11 +323,11 @@ class Driver:
     def _memory(self, handle: Any) -> tuple[int, int, int]:
         """Return (total, reserved, used) bytes; drivers before 510 count reserved memory as used."""
         nvml = self._nvml
-        found = self._optional(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
-        if found is not None:
-            return found.total, found.reserved, found.used
-        found = nvml.nvmlDeviceGetMemoryInfo(handle)
-        return found.total, 0, found.used
+        memory = self._optional(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+        if memory is not None:
+            return memory.total, memory.reserved, memory.used
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        return memory.total, 0, memory.used
 
     def _processes(self, handle: Any) -> tuple[GpuProcess, ...]:
         """Return each process once, although several lists of the driver may name it."""
@@ -327,15 +336,15 @@ class Driver:
             for process in self._listed(kind, handle):
                 # None under WSL and in some containers, where the driver hides the memory of processes.
                 memory[process.pid] = max(memory.get(process.pid, 0), process.usedGpuMemory or 0)
-        return tuple(GpuProcess(pid=pid, memory=held) for pid, held in sorted(memory.items()))
+        return tuple(GpuProcess(pid=pid, memory=size) for pid, size in sorted(memory.items()))
 
     def _listed(self, kind: str, handle: Any) -> list[Any]:
         """Return the processes of one list by the newest call that driver and package have."""
         for version in ("_v3", "_v2"):
             call = getattr(self._nvml, f"nvmlDeviceGet{kind}RunningProcesses{version}", None)
-            found: list[Any] | None = self._optional(call, handle) if call else None
-            if found is not None:
-                return found
+            processes: list[Any] | None = self._optional(call, handle) if call else None
+            if processes is not None:
+                return processes
         return []
 
     def _has_mig(self, handle: Any) -> bool:
@@ -343,16 +352,16 @@ class Driver:
         return mode is not None and mode[0] == self._nvml.NVML_DEVICE_MIG_ENABLE
 
     def _pci(self, handle: Any) -> str:
-        found = self._optional(self._nvml.nvmlDeviceGetPciInfo, handle)
-        return "" if found is None else str(found.busId)
+        address = self._optional(self._nvml.nvmlDeviceGetPciInfo, handle)
+        return "" if address is None else str(address.busId)
 
     def _links(self, index: int) -> tuple[tuple[int, int], ...]:
         """Return (other GPU, distance) for the GPUs that are near."""
         near = ((other, self._near(index, other)) for other in self._handles if other != index)
         return tuple((other, int(distance)) for other, distance in near if distance is not None)
 
-    def _near(self, one: int, other: int) -> Near | None:
-        nvml, pair = self._nvml, (self._handles[one], self._handles[other])
+    def _near(self, index: int, other_index: int) -> Near | None:
+        nvml, pair = self._nvml, (self._handles[index], self._handles[other_index])
         if any(isinstance(handle, nvml.NVMLError) for handle in pair):
             return None
         joined = self._try(nvml.nvmlDeviceGetP2PStatus, *pair, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
@@ -376,20 +385,20 @@ class Driver:
         handle = self._handles[index]
         if isinstance(handle, self._nvml.NVMLError):
             return ""
-        found = self._try(self._nvml.nvmlDeviceGetUUID, handle)
-        return found if isinstance(found, str) else ""
+        uuid = self._try(self._nvml.nvmlDeviceGetUUID, handle)
+        return uuid if isinstance(uuid, str) else ""
 
     def _optional(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Return the answer, or None if the GPU or the driver does not support the call."""
         nvml = self._nvml
-        found = self._try(call, *arguments)
+        answer = self._try(call, *arguments)
         absent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         old = (nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,)
-        if isinstance(found, nvml.NVMLError):
-            if found.value in absent + old:
+        if isinstance(answer, nvml.NVMLError):
+            if answer.value in absent + old:
                 return None
-            raise found
-        return found
+            raise answer
+        return answer
 
     def _try(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Return the answer, or the error as a value."""
@@ -431,7 +440,7 @@ class _XidEvents:
 
     def since_last(self) -> dict[str, tuple[int, ...]]:
         """Return {UUID: Xid numbers} of the events since the last call, in their order."""
-        found: dict[str, tuple[int, ...]] = {}
+        numbers: dict[str, tuple[int, ...]] = {}
         nvml = self._nvml
         for _ in range(_MAX_EVENTS if self._set is not None else 0):
             try:
@@ -440,8 +449,8 @@ class _XidEvents:
             except nvml.NVMLError:
                 break  # no further event, or the GPU was lost
             if event.eventType == nvml.nvmlEventTypeXidCriticalError:
-                found[uuid] = (*found.get(uuid, ()), int(event.eventData))
-        return found
+                numbers[uuid] = (*numbers.get(uuid, ()), int(event.eventData))
+        return numbers
 
 
 def _limits_question(nvml: Any, path: bytes) -> Any:

@@ -25,13 +25,13 @@ def nodes_of(
     for file in (about / "gpus").glob("*/information"):
         if minor := re.search(r"^Device Minor:\s*(\d+)$", file.read_text(), re.MULTILINE):
             minors[_address(file.parent.name)] = int(minor[1])
-    found = {}
+    nodes = {}
     for gpu in gpus:
         if (number := minors.get(_address(gpu.pci))) is not None:
             place = {"about": about / "capabilities", "devices": devices}
-            own = instance_nodes(number, gpu.mig, **place) if gpu.mig else ()
-            found[gpu.uuid] = (f"{devices}/nvidia{number}", *own)
-    return found
+            own_nodes = instance_nodes(number, gpu.mig, **place) if gpu.mig else ()
+            nodes[gpu.uuid] = (f"{devices}/nvidia{number}", *own_nodes)
+    return nodes
 
 
 def _address(pci: str) -> tuple[str, ...]:
