@@ -128,7 +128,7 @@ class SeenProcesses(Part):
         return self.states
 
     def show(self, *pids):
-        self.states.saw({0: reading(*((pid, GIB) for pid in pids))}, there=(), now=self.world.now + 1)
+        self.states.saw({0: reading(*((pid, GIB) for pid in pids))}, listed_jobs=(), now=self.world.now + 1)
 
     def handlers(self):
         job_of, owner_of = self.jobs.get, self.owners.get

@@ -23,7 +23,7 @@ OF_GROUPS = Policy(partitions=(Partition(access=Access(groups=("lab",))),))
 
 
 def test_a_caller_is_made_again_for_another_account_configuration_or_policy():
-    callers = Callers(own=0)
+    callers = Callers(own_uid=0)
     first = callers.of(1001, 5, ANN, SITE, OPEN)
     assert callers.of(1001, 5, ANN, SITE, OPEN) is first
     assert (first.name, first.gid, first.is_operator, first.groups) == ("ann", 100, False, ())
@@ -36,13 +36,13 @@ def test_a_caller_is_made_again_for_another_account_configuration_or_policy():
 
 @pytest.mark.parametrize(("gid", "group"), [(7, 7), (100, 100), (5, 100), (0, 100)])
 def test_the_group_of_the_process_is_that_of_its_jobs_if_the_user_is_a_member(gid, group):
-    assert Callers(own=0).of(1001, gid, ANN, SITE, OPEN).gid == group
+    assert Callers(own_uid=0).of(1001, gid, ANN, SITE, OPEN).gid == group
     job = a_job(7, uid=1001, user="ann", gid=gid)
     assert _owner(job, ANN, become=True).gid == group
 
 
 def test_callers_are_told_apart_by_uid_and_without_an_account_by_group():
-    callers = Callers(own=7)
+    callers = Callers(own_uid=7)
     assert [callers.of(uid, gid, None, SITE, OPEN).gid for uid, gid in [(1, 2), (1, 3), (1, 2)]] == [2, 3, 2]
     assert [callers.of(uid, 2, None, SITE, OPEN).is_operator for uid in (6, 7, 0)] == [False, True, True]
     assert {callers.of(uid, 2, None, SITE, OPEN).uid for uid in range(1000)} == {*range(1000)}

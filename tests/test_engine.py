@@ -605,7 +605,7 @@ def test_a_lost_job_whose_end_could_not_be_stored_still_ends():
 def test_a_card_whose_cleaning_could_not_be_stored_is_still_given_back():
     world = World([a_gpu(0)])
     world.engine.gpu_states.needs_cleaning = True
-    world.engine.gpu_states.saw({0: Reading(gpu=0, used=0)}, there=(), now=1001)
+    world.engine.gpu_states.saw({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=1001)
     world.submit([a_demand(5000)])
     world.settle()
     end(world, 1)
@@ -622,13 +622,13 @@ def test_nobody_overtakes_a_job_with_a_gpu_while_the_cards_have_not_been_looked_
     world = World([a_gpu(0)], limits=HostLimits(cpus=4, host_memory=2**50))
     states = world.engine.gpu_states
     states.needs_cleaning = True
-    states.saw({0: Reading(gpu=0, used=0)}, there=(), now=world.now)
+    states.saw({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=world.now)
     world.submit([Demand(cpus=4), Demand(cpus=1), a_demand(5000, cpus=3), Demand(cpus=2)])
     world.now += 100
     world.host.finish(1, 1, a_result())
     world.settle()
     assert [world.job(number).state.code for number in (2, 3, 4)] == ["R", "PD", "PD"]
-    states.saw({0: Reading(gpu=0, used=0)}, there=(), now=world.now)
+    states.saw({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=world.now)
     world.settle()
     assert [world.job(number).state.code for number in (2, 3, 4)] == ["R", "R", "PD"]
 

@@ -189,7 +189,7 @@ class QueueAndAccounts:
         self.accountant = Accountant(self.path, UTC, KEEP)
         self.accounts = PastJobs(self.path)
         self.store.use_moved(self.accounts)
-        table = JobTable(self.store.open_jobs(), made=self.store.tasks.made)
+        table = JobTable(self.store.open_jobs(), made_tasks=self.store.tasks.made)
         self.table = table
         self.mover = Mover(self.store, self.accounts, Site(lambda: self.table, "host"), move_after=60.0)
         self.number = 0
@@ -199,7 +199,7 @@ class QueueAndAccounts:
         self.accounts.close()
 
     def reread(self):
-        self.table = JobTable(self.store.open_jobs(), made=self.store.tasks.made)
+        self.table = JobTable(self.store.open_jobs(), made_tasks=self.store.tasks.made)
 
     def submit(self, **more):
         self.keys += 1
@@ -688,7 +688,7 @@ def test_a_host_that_is_never_idle_moves_all_its_ended_jobs_after_ten_minutes(tm
             assert store.save(job, job.changed(state=JobState.CANCELLED, ended_at=2.0), now=2.0)
     with store.write():
         store.idle.note(1000)
-    table = JobTable([], made=store.tasks.made)
+    table = JobTable([], made_tasks=store.tasks.made)
     mover = Mover(store, accounts, Site(lambda: table, "host"), move_after=0.0)
     now, moved = 1000.0, 0
     for step in range(900):
@@ -722,7 +722,7 @@ def test_the_ended_jobs_of_a_queue_of_version_1_move(tmp_path):
     store.use_moved(accounts)
     with store.write():
         store.idle.note(100)
-    table = JobTable(store.open_jobs(), made=store.tasks.made)
+    table = JobTable(store.open_jobs(), made_tasks=store.tasks.made)
     mover = Mover(store, accounts, Site(lambda: table, "host"), move_after=0.0)
     for now in range(1, 20):
         if sent := mover.take(now * 1000.0, 1e12):

@@ -433,7 +433,7 @@ def test_an_operator_named_in_the_settings_is_no_owner_of_root(host):
 )
 def test_the_settings_name_operators_by_user_or_by_group(name, groups, may):
     settings = Config(operators=("ann",), operator_groups=("ops",))
-    assert is_operator(settings, 4000, name, groups, own=0) is may
+    assert is_operator(settings, 4000, name, groups, own_uid=0) is may
 
 
 # -- who somebody is ----------------------------------------------------------------------------------

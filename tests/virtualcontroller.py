@@ -395,7 +395,7 @@ class Life:
 
     def _saw(self, readings: Any, there: set[int]) -> None:
         states, wall = self.engine.gpu_states, self.site.agenda.wall
-        states.saw(readings, there=there & states.watched, now=wall)
+        states.saw(readings, listed_jobs=there & states.watched, now=wall)
         lost = {index for index, one in readings.items() if one.is_lost}
         for job in self.engine.jobtable.holding.values():
             here = sorted(lost & {hold.gpu for hold in job.holds})

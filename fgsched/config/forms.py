@@ -74,17 +74,17 @@ def _indices(value: object) -> tuple[int, ...]:
 def _devices(value: object) -> str:
     """Return a device list in the form of FG_DEVICES: a count, or a list that ends with a comma."""
     if isinstance(value, list):
-        items = [str(one) for one in convert(value, list[int | str])]
+        items = [str(item) for item in convert(value, list[int | str])]
         return ",".join(items) + "," if items else "none"
     return str(convert(value, int | str))
 
 
 def _weights(value: object) -> list[tuple[str, float]]:
     pairs = [text.rpartition("=") for text in convert(value, list[str])]
-    found = [(model.strip(), float(weight)) for model, _, weight in pairs]
-    if any(not model or not 0 <= weight <= _LARGEST_WEIGHT for model, weight in found):
+    weights = [(model.strip(), float(weight)) for model, _, weight in pairs]
+    if any(not model or not 0 <= weight <= _LARGEST_WEIGHT for model, weight in weights):
         raise ValueError
-    return found
+    return weights
 
 
 def _address(value: object) -> str:
@@ -110,8 +110,8 @@ def _domain(value: object) -> str:
 
 def _addresses(value: object) -> tuple[str, ...]:
     addresses = tuple(convert(value, list[str]))
-    for one in addresses:
-        _domain(one[1:]) if one.startswith("@") and len(one) > 1 else _address(one or "@")
+    for address in addresses:
+        _domain(address[1:]) if address.startswith("@") and len(address) > 1 else _address(address or "@")
     return addresses
 
 

@@ -144,8 +144,8 @@ def key_of(word: str) -> str:
         BadUsage: there is no such key; suggests the most similar one.
     """
     plain = word.lower().replace("-", "").replace("_", "")
-    found = _OWN_KEYS.get(plain) or _SLURM_KEYS.get(plain)
-    if found is None:
+    key = _OWN_KEYS.get(plain) or _SLURM_KEYS.get(plain)
+    if key is None:
         from difflib import get_close_matches  # 0.2 MiB, and only needed for this message
 
         near = get_close_matches(plain, _OWN_KEYS, n=1, cutoff=0.5)
@@ -153,7 +153,7 @@ def key_of(word: str) -> str:
             f"a partition has no {quoted(word)}",
             f"Did you mean {_OWN_KEYS[near[0]]}?" if near else f"A partition has {', '.join(_KEYS)}.",
         )
-    return found
+    return key
 
 
 def decode_values(values: Mapping[str, str]) -> dict[str, Any]:
@@ -162,16 +162,16 @@ def decode_values(values: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         BadUsage: a text is not a legal value of its key.
     """
-    found = {}
+    fields = {}
     for name, text in values.items():
-        key = _KEYS[name]
+        partition_key = _KEYS[name]
         try:
-            found[name] = key.decode(_as_toml(key, text))
+            fields[name] = partition_key.decode(_as_toml(partition_key, text))
         except Unlikely as error:
             raise BadUsage(f"{name}={shown(text)} {error}".replace('"', "")) from None
         except ValueError:
-            raise BadUsage(f"{name}={shown(text)} is not {key.allowed}") from None
-    return found
+            raise BadUsage(f"{name}={shown(text)} is not {partition_key.allowed}") from None
+    return fields
 
 
 def _as_toml(key: ConfigKey, text: str) -> object:
@@ -221,7 +221,7 @@ def apply_overrides(config: Config, overrides: Mapping[str, Mapping[str, str]]) 
         if not NAME.fullmatch(name):
             raise BadUsage(f"{quoted(name)} is not a name", NAME_RULE)
         partitions[name] = replace(partitions.get(name) or PartitionSettings(), **decode_values(values))
-    defaults = [name for name, one in partitions.items() if one.default]
+    defaults = [name for name, settings in partitions.items() if settings.default]
     if len(defaults) > 1:
         raise BadUsage(
             f"{' and '.join(defaults)} cannot both be the default", "Set default=no for one of them."

@@ -90,18 +90,18 @@ def syntax_error(path: Path, text: str, error: tomllib.TOMLDecodeError) -> BadUs
     lines = text.split("\n")
     at_end = place is None or not place[1]
     number = len(text.rstrip().split("\n")) if place is None or at_end else int(place[1])
-    rest = "" if place is None or at_end else lines[number - 1][int(place[2]) - 1 :]
+    tail = "" if place is None or at_end else lines[number - 1][int(place[2]) - 1 :]
     if at_end or _advice(_SPANNING, reason):
         number = _begin(lines, number)
-    if reason.startswith("Invalid value") and rest.partition("#")[0].strip() == "":
+    if reason.startswith("Invalid value") and tail.partition("#")[0].strip() == "":
         cause, remedy = _MISSING
     else:
         cause, remedy = _advice(_SPANNING | _ON_THE_LINE, reason) or (reason, _OTHER)
     return BadUsage(f"{path}:{number}: {quoted(lines[number - 1].strip())}: {cause}.", remedy)
 
 
-def _advice(known: dict[str, tuple[str, str]], reason: str) -> tuple[str, str] | None:
-    return next((advice for begin, advice in known.items() if reason.startswith(begin)), None)
+def _advice(advices: dict[str, tuple[str, str]], reason: str) -> tuple[str, str] | None:
+    return next((advice for begin, advice in advices.items() if reason.startswith(begin)), None)
 
 
 def _begin(lines: list[str], number: int) -> int:
@@ -219,15 +219,15 @@ def _parse(path: Path, data: bytes) -> Config:
 
 def _read_table(source: _Source, table: str, entries: Mapping[str, object]) -> dict[str, Any]:
     """Return the fields of Config that a table with a fixed name sets."""
-    found = {}
+    fields = {}
     for name, value in entries.items():
         if (table, name) in _REMOVED:
             why, remedy = _REMOVED[table, name]
             raise source.error([table, name], f"{name} was removed: {why}.", remedy)
         if (field := _FIELDS.get((table, name))) is None:
             raise source.error([table, name], f"[{table}] has no key {name}.", _nearest_key(table, name))
-        found[field] = _decode(source, [table, name], KEYS[field], value)
-    return found
+        fields[field] = _decode(source, [table, name], KEYS[field], value)
+    return fields
 
 
 def _read_named(source: _Source, table: str, entries: Mapping[str, object]) -> dict[str, Struct]:
@@ -252,16 +252,16 @@ def _read_entry(source: _Source, table: str, name: str, entry: object) -> Struct
             [table, name], f"{table}.{name} is not a table.", f"Write [{table}.{name}] and its keys."
         )
     keys = SECTIONS[table]
-    found = {}
-    for own, value in entry.items():
-        if own not in keys:
+    values = {}
+    for key, value in entry.items():
+        if key not in keys:
             raise source.error(
-                [table, name, own],
-                f"[{table}.{name}] has no key {own}.",
-                _nearest(f"{table}.{name}", own, keys),
+                [table, name, key],
+                f"[{table}.{name}] has no key {key}.",
+                _nearest(f"{table}.{name}", key, keys),
             )
-        found[own] = _decode(source, [table, name, own], keys[own], value)
-    return TABLES[table](**found)
+        values[key] = _decode(source, [table, name, key], keys[key], value)
+    return TABLES[table](**values)
 
 
 def _decode(source: _Source, path: Sequence[str], key: ConfigKey, value: object) -> Any:
@@ -288,7 +288,7 @@ def _nearest(table: str, name: str, keys: Collection[str]) -> str:
 def _nearest_key(table: str, name: str) -> str:
     if elsewhere := _tables_with(name):
         return f"{name} belongs to [{elsewhere[0]}]."
-    return _nearest(table, name, [own for home, own in _FIELDS if home == table])
+    return _nearest(table, name, [key for home, key in _FIELDS if home == table])
 
 
 def _nearest_table(name: str) -> str:
@@ -302,7 +302,7 @@ def _nearest_table(name: str) -> str:
 
 
 def _tables_with(name: str) -> list[str]:
-    return [table for table, own in _FIELDS if own == name]
+    return [table for table, key in _FIELDS if key == name]
 
 
 # -- lines ------------------------------------------------------------------------------------------
@@ -314,15 +314,17 @@ def _line_of(text: str, path: Iterable[str]) -> int:
     lines: dict[tuple[str, ...], int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if header := _HEADER.match(line):
-            here = table = _parts(header[1])
+            key_path = table = _parts(header[1])
         elif assignment := _ASSIGNMENT.match(line):
-            here = (*table, *_parts(assignment[1]))
+            key_path = (*table, *_parts(assignment[1]))
         else:
             continue
-        for length in range(1, len(here) + 1):
-            lines.setdefault(here[:length], number)
-    wanted = tuple(path)
-    return next((lines[wanted[:n]] for n in range(len(wanted), 0, -1) if wanted[:n] in lines), 1)
+        for length in range(1, len(key_path) + 1):
+            lines.setdefault(key_path[:length], number)
+    wanted_path = tuple(path)
+    return next(
+        (lines[wanted_path[:n]] for n in range(len(wanted_path), 0, -1) if wanted_path[:n] in lines), 1
+    )
 
 
 def _parts(dotted: str) -> tuple[str, ...]:

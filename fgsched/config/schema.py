@@ -448,11 +448,11 @@ class Config(Struct, frozen=True, kw_only=True):
             partitions[MAIN] = replace(partitions.get(MAIN) or PartitionSettings(), default=True)
         qos = {NORMAL: QosSettings()} | self.qos if self.qos else {}
         return Policy(
-            partitions=tuple(one.build(name) for name, one in partitions.items()),
-            qos=tuple(one.build(name) for name, one in qos.items()),
-            accounts=tuple(one.build(name) for name, one in self.accounts.items()),
-            users=tuple(one.build(name) for name, one in self.users.items()),
-            resources=tuple(one.build(name) for name, one in self.resources.items()),
+            partitions=tuple(settings.build(name) for name, settings in partitions.items()),
+            qos=tuple(settings.build(name) for name, settings in qos.items()),
+            accounts=tuple(settings.build(name) for name, settings in self.accounts.items()),
+            users=tuple(settings.build(name) for name, settings in self.users.items()),
+            resources=tuple(settings.build(name) for name, settings in self.resources.items()),
             weights=self._weights,
             gpu_compute=self.gpu_compute,
         )
@@ -501,14 +501,18 @@ class Config(Struct, frozen=True, kw_only=True):
 
     def mps_on(self, gpus: Iterable[int], service: ShareService) -> MpsSettings:
         """Return the settings of MPS on a host with the GPUs of these indices."""
-        words = {int(index): one.mps for index, one in self.per_gpu.items()}
+        words = {int(index): settings.mps for index, settings in self.per_gpu.items()}
         chosen = frozenset(index for index in gpus if (words.get(index) or self.mps) == "user")
         return MpsSettings(gpus=chosen, program=self.mps_program(service) if chosen else "", service=service)
 
     @property
     def oversubscribed_gpus(self) -> dict[int, int]:
         """Return {index: capacity in ten-thousandths} of the GPUs with a setting of their own."""
-        return {int(index): one.oversubscribe for index, one in self.per_gpu.items() if one.oversubscribe}
+        return {
+            int(index): settings.oversubscribe
+            for index, settings in self.per_gpu.items()
+            if settings.oversubscribe
+        }
 
     @property
     def has_mps(self) -> bool:
@@ -560,11 +564,11 @@ class Config(Struct, frozen=True, kw_only=True):
             mails=self.mails.way != "off",
             hints=self.hints,
             cpus=self.limits.cpus,
-            aliases={name: one.model for name, one in self.gpu_types.items()},
-            features=tuple(name for name, one in self.features.items() if not one.gpus),
+            aliases={name: settings.model for name, settings in self.gpu_types.items()},
+            features=tuple(name for name, settings in self.features.items() if not settings.gpus),
             ignores=tuple(
-                what
-                for what, word in (
+                setting
+                for setting, word in (
                     ("constraint", self.unknown_constraint),
                     ("partition", self.unknown_partition),
                     ("reservation", self.unknown_reservation),

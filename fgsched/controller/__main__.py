@@ -59,9 +59,9 @@ def attend(
 
 def main() -> int:
     """Run the controller; write to descriptor READY_FD that it is ready, or why it cannot start."""
-    options, rest = getopt.gnu_getopt(sys.argv[1:], "", ["gpus=", "system", "service", "take-over"])
-    given = dict(options)
-    descriptor = int(rest[0]) if rest else -1
+    options, arguments = getopt.gnu_getopt(sys.argv[1:], "", ["gpus=", "system", "service", "take-over"])
+    option_values = dict(options)
+    descriptor = int(arguments[0]) if arguments else -1
 
     def say(message: dict[str, object]) -> None:
         nonlocal descriptor
@@ -74,7 +74,7 @@ def main() -> int:
             descriptor = -1
 
     reset_signals()
-    if "--service" not in given:  # a unit's CPUAffinity and Nice are meant for the controller
+    if "--service" not in option_values:  # a unit's CPUAffinity and Nice are meant for the controller
         leave_bounds_of_command()
     # filelock imports hashlib, which loads OpenSSL if it can: 0.4 MiB, and 3 MiB of resident memory.
     if find_spec("_md5"):  # some distributions build Python without digests of its own
@@ -82,15 +82,17 @@ def main() -> int:
 
     try:
         attend(
-            gpus=given.get("--gpus", ""),
-            system="--system" in given,
-            is_service="--service" in given,
-            takes_over="--take-over" in given,
+            gpus=option_values.get("--gpus", ""),
+            system="--system" in option_values,
+            is_service="--service" in option_values,
+            takes_over="--take-over" in option_values,
             ready=lambda: say({"ready": os.getpid()}),
         )
     except FgschedError as error:
-        already = isinstance(error, AlreadyRunning)
-        say({"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy, "already": already})
+        is_second = isinstance(error, AlreadyRunning)
+        say(
+            {"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy, "already": is_second}
+        )
         logging.error("%s %s", error.cause, error.remedy)
         return int(error.exit_code)
     return 0

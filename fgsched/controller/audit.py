@@ -72,7 +72,7 @@ class Audit:
         """
         if (action := ACTIONS.get(type(call))) is None:
             return None
-        who = fields(uid=caller.uid, user=caller.name, pid=pid, action=action)
+        subject = fields(uid=caller.uid, user=caller.name, pid=pid, action=action)
         owners = {name: self._find(_number(name)) for name in _names(call)}
         detail = _detail(call)
 
@@ -80,7 +80,7 @@ class Audit:
             for about, why in _results(type(call), owners, answer, caller.uid):
                 if not why or self._may_note_refusal(caller, now):
                     result = f"result={why or 'done'}"
-                    self._write(" ".join(part for part in (who, about, detail, result) if part))
+                    self._write(" ".join(part for part in (subject, about, detail, result) if part))
 
         return told
 
@@ -95,8 +95,10 @@ class Audit:
             begun, number = now, 0
         self._refusals[uid] = begun, number + 1
         if number == _MOST_REFUSALS:
-            who = "this user" if caller.has_account else "uids without an account"
-            self._write(fields(uid=caller.uid, note=f"further refusals of {who} are not listed for an hour"))
+            label = "this user" if caller.has_account else "uids without an account"
+            self._write(
+                fields(uid=caller.uid, note=f"further refusals of {label} are not listed for an hour")
+            )
         return number < _MOST_REFUSALS
 
 
@@ -146,15 +148,15 @@ def _results(
     if kind in _OF_HOST:
         yield "", _why(answer)
         return
-    found: dict[tuple[str, str], list[str]] = {}
+    ids_of: dict[tuple[str, str], list[str]] = {}
     jobs = [job for job in owners.values() if job is not None]
     tasks = {f"{job.array}_{job.task}": job for job in jobs}  # a task can be named by the id of its row
     for outcome in _outcomes(answer, owners):
         job = owners.get(outcome.id) or tasks.get(str(outcome.id)) or owners.get(_number(outcome.id))
         if job is not None and job.uid != uid:
             why = outcome.error.cause if outcome.error else ""
-            found.setdefault((job.user, "refused" if why else ""), []).append(str(outcome.id))
-    for (owner, why), ids in found.items():
+            ids_of.setdefault((job.user, "refused" if why else ""), []).append(str(outcome.id))
+    for (owner, why), ids in ids_of.items():
         for at in range(0, len(ids), _LISTED):
             yield fields(jobs=",".join(ids[at : at + _LISTED]), owner=owner), why
 

@@ -108,15 +108,15 @@ class HeldSamples:
 
     def take(self, size: int) -> list[EncodedSample]:
         """Remove and return about `size` bytes of samples, at least one: cards, jobs, events, minutes."""
-        taken = [] if self._lost is None else [self._gap(*self._lost)]
+        batch = [] if self._lost is None else [self._gap(*self._lost)]
         self._lost = None
-        while len(self) and (size > 0 or not taken):
+        while len(self) and (size > 0 or not batch):
             encoded_sample = self._first()
             self._size -= encoded_sample.size
             size -= encoded_sample.size
-            taken.append(encoded_sample)
+            batch.append(encoded_sample)
         self._has_told = False
-        return taken
+        return batch
 
     def back(self, records: Iterable[EncodedSample]) -> None:
         """Put back samples from `take`, except where a newer one of the same card or job is held."""
@@ -126,8 +126,8 @@ class HeldSamples:
 
     def all(self) -> Iterator[EncodedSample]:
         """Yield the samples, cards first."""
-        lost = [] if self._lost is None else [self._gap(*self._lost)]
-        return chain(self._last.values(), lost, self._jobs.values(), self._events, self._timed)
+        gaps = [] if self._lost is None else [self._gap(*self._lost)]
+        return chain(self._last.values(), gaps, self._jobs.values(), self._events, self._timed)
 
     def _put(self, sample: EncodedSample, *, is_newer: bool = True) -> None:
         if sample.kind in (GpuRecord, JobSample):
@@ -243,8 +243,10 @@ class Bookkeeper:
         if self._orders or not self._is_alive:
             pause: float | None = 0.0
         else:
-            gathered = self._gather_until - now if self._held else None
-            pause = min((one for one in (gathered, self._jobs.due(now)) if one is not None), default=None)
+            flush_pause = self._gather_until - now if self._held else None
+            pause = min(
+                (pause for pause in (flush_pause, self._jobs.due(now)) if pause is not None), default=None
+            )
         return None if pause is None else max(pause, self._not_before - now, 0.0)
 
     def look(self, wall: float) -> None:
@@ -314,7 +316,9 @@ class Bookkeeper:
             return
         if answer.error:
             self._put_back(sent)
-            self._fail(". ".join(one.rstrip(".") for one in (answer.error, answer.remedy) if one))
+            self._fail(
+                ". ".join(sentence.rstrip(".") for sentence in (answer.error, answer.remedy) if sentence)
+            )
             return
         if self.trouble:
             log.warning("the accounts can be written again")

@@ -79,19 +79,21 @@ class Caller(Struct, frozen=True):
                 "Submit as yourself. With [jobs] allow_root_jobs = true, root and system users may.",
             )
 
-    def must_operate(self, what: str) -> None:
+    def must_operate(self, action: str) -> None:
         """Check that the caller is an operator. Raises NotPermitted."""
         if not self.is_operator:
-            raise NotPermitted(f"only an operator may {what}", "Operators are root and those in [operators].")
+            raise NotPermitted(
+                f"only an operator may {action}", "Operators are root and those in [operators]."
+            )
 
 
-def is_operator(config: Config, uid: int, name: str, groups: Iterable[str], *, own: int) -> bool:
-    """Tell whether a user is an operator of the controller of user `own`.
+def is_operator(config: Config, uid: int, name: str, groups: Iterable[str], *, own_uid: int) -> bool:
+    """Tell whether a user is an operator of the controller of user `own_uid`.
 
     Args:
         groups: the names of the user's groups.
     """
-    if uid in {0, own} or name in config.operators:
+    if uid in {0, own_uid} or name in config.operators:
         return True
     return any(group in config.operator_groups for group in groups)
 
@@ -105,16 +107,16 @@ class Callers:
     A change of one of the three replaces its object: they are compared by identity.
     """
 
-    def __init__(self, own: int) -> None:
-        """`own`: the uid of the controller."""
-        self._own = own
+    def __init__(self, own_uid: int) -> None:
+        """`own_uid`: the uid of the controller."""
+        self._own = own_uid
         self._known: dict[tuple[int, int], tuple[Caller, HostUser | None, Config, Policy]] = {}
 
     def of(self, uid: int, gid: int, host_user: HostUser | None, config: Config, policy: Policy) -> Caller:
         """Return the user with this uid; `gid` is the group of the calling process."""
-        known = self._known.get((uid, gid))
-        if known and known[1] is host_user and known[2] is config and known[3] is policy:
-            return known[0]
+        entry = self._known.get((uid, gid))
+        if entry and entry[1] is host_user and entry[2] is config and entry[3] is policy:
+            return entry[0]
         if len(self._known) >= _MOST:
             self._known.clear()
         caller = self._made(uid, gid, host_user, config, policy)
@@ -126,7 +128,7 @@ class Callers:
         if host_user and gid not in host_user.groups:  # the group of newgrp and sg counts for members only
             gid = host_user.gid
         groups = host_user.named if host_user else ()
-        may = is_operator(config, uid, name, groups, own=self._own)
+        may = is_operator(config, uid, name, groups, own_uid=self._own)
         named = groups if policy.uses_groups else ()
         is_confined = config.private_data and not may
         has_account = host_user is not None or uid in {0, self._own}

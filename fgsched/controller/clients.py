@@ -329,8 +329,8 @@ class Clients:
             self._feed(user)
 
     def _account(self, connection: ClientConnection, user: ClientUser, place: _Place) -> None:
-        has_line, held, unsent = connection.has_line, connection.buffered, connection.unsent
-        more_input, more_output = held - place.input, unsent - place.output
+        has_line, buffered, unsent = connection.has_line, connection.buffered, connection.unsent
+        more_input, more_output = buffered - place.input, unsent - place.output
         is_waiting = connection.is_waiting
         if not (has_line or more_input or more_output or is_waiting is not place.is_waiting):
             return
@@ -342,8 +342,8 @@ class Clients:
         user.waiting += is_waiting - place.is_waiting
         if has_line or more_output < 0 or not (place.input or place.output):
             place.since = self._clock()
-        place.input, place.output, place.is_waiting = held, unsent, is_waiting
-        if user.large is connection and held < _SMALL:
+        place.input, place.output, place.is_waiting = buffered, unsent, is_waiting
+        if user.large is connection and buffered < _SMALL:
             self._end_large(user)
         if self._is_over(user):
             self._press(connection.uid, user)

@@ -157,12 +157,12 @@ class Containment(Struct):
         self.refused[id(request)] = fault
         self.is_doomed = True
 
-    def damage(self, job: Job, what: str) -> None:
+    def damage(self, job: Job, damage: str) -> None:
         """Record unreadable columns of a row. The job is marked in this turn unless it was before.
 
         Marking repairs some columns only, so the text may differ at the next start.
         """
-        why = f"internal error: its row in the queue cannot be read: {what}"[:_LONGEST_TEXT]
+        why = f"internal error: its row in the queue cannot be read: {damage}"[:_LONGEST_TEXT]
         is_new = self.damaged.get(job.id) != why and job.warning != why
         if is_new and not is_held_for_an_error(job):
             self.blamed[job.id] = why

@@ -104,13 +104,13 @@ def serve(  # noqa: PLR0913  all that it needs
     """
     _prepare(places)
     inherited = Children(children(os.getpid()))
-    with taken(places), ExitStack() as held:
+    with taken(places), ExitStack() as resources:
         places, locks = _claimed(places, takes_over=takes_over)
-        held.callback(_close, locks)
+        resources.callback(_close, locks)
         child = Spawner(spawner(), locks)
         arguments = _arguments(places, option, is_service=is_service)
         _show(places, child, arguments, environ)
-        begun = Begun(places, environ, build, option, is_service, ready, child, inherited, held)
+        begun = Begun(places, environ, build, option, is_service, ready, child, inherited, resources)
         again = _run(begun)
     if again:
         _execute_again(arguments)
@@ -166,20 +166,20 @@ def _prepare(places: Paths) -> None:
 
 def _arguments(places: Paths, option: str, *, is_service: bool) -> list[str]:
     """Return the command that starts this controller again."""
-    kept = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
-    kept += ["--service"] if is_service else []
-    return [sys.executable, "-I", "-m", "fgsched.controller", *kept]
+    arguments = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
+    arguments += ["--service"] if is_service else []
+    return [sys.executable, "-I", "-m", "fgsched.controller", *arguments]
 
 
 def _run(begun: Begun) -> bool:
     """Run the controller until it is stopped; return whether to execute the process again."""
-    places, held = begun.places, begun.held
+    places, resources = begun.places, begun.held
     config = load(places)
     inventory, sampler = gpus.attach(config, begun.environ, option=begun.option)
     host_users, sessions = _lookups(places, config)
-    writers = _accountant(places, config, held), _mailer(places, config, held)
+    writers = _accountant(places, config, resources), _mailer(places, config, resources)
     for session in (host_users, *sessions, sampler, begun.spawner):
-        held.callback(session.close)
+        resources.callback(session.close)
     with closing(Store(places.queue)) as store:
         inventory = with_known_gpus(inventory, store, sampler)
         with closing(_own(inventory, config, places)) as owned:
@@ -213,21 +213,21 @@ def _lookups(places: Paths, config: Config) -> tuple[HostUsers, tuple[HostUsers,
     return of_host(), (of_sessions(config.pam_service),) if config.pam_service else ()
 
 
-def _accountant(places: Paths, config: Config, held: ExitStack) -> AccountantProcess | None:
+def _accountant(places: Paths, config: Config, resources: ExitStack) -> AccountantProcess | None:
     accountant = accountant_of(places, config)
     if accountant is not None:
-        held.callback(accountant.close)
+        resources.callback(accountant.close)
     return accountant
 
 
-def _mailer(places: Paths, config: Config, held: ExitStack) -> MailerProcess | None:
+def _mailer(places: Paths, config: Config, resources: ExitStack) -> MailerProcess | None:
     """Return the mailer, which `MailRoom` starts in the first round; None if its queue cannot be made."""
     try:
         mailer = MailerProcess(places.mail, config.mails)
     except OSError as error:
         log.warning("no mails are sent: %s", error)
         return None
-    held.callback(mailer.close)
+    resources.callback(mailer.close)
     return mailer
 
 

@@ -73,7 +73,9 @@ def without_paths(text: str) -> str:
 
 def fields(**values: object) -> str:
     """Format values as `key=value`, separated by blanks; None is omitted."""
-    return " ".join(f"{key}={value(str(one))}" for key, one in values.items() if one is not None)
+    return " ".join(
+        f"{key}={value(str(field_value))}" for key, field_value in values.items() if field_value is not None
+    )
 
 
 Decision = tuple[Job, Job, str] | tuple[Job, int, str] | tuple[str, Mapping[str, object], str]
@@ -120,11 +122,11 @@ class DecisionLog:
 
     def flush(self, now: float) -> None:
         """Write the recorded decisions after the commit of the turn. `now`: seconds since the epoch."""
-        found, self._found = self._found, []
+        decisions, self._found = self._found, []
         if self.feed is not None:
             fed, self._fed = self._fed, []
             self.feed(fed, now)
-        lines = [line for one in found if (line := _line(one, now)) is not None]
+        lines = [line for decision in decisions if (line := _line(decision, now)) is not None]
         if lines:
             self.kept.extend(lines)
             self._write(lines)
@@ -136,22 +138,22 @@ class DecisionLog:
         ]
 
 
-def _line(found: DecisionLine | tuple[Job, Job, str], now: float) -> DecisionLine | None:
-    if isinstance(found, DecisionLine):
-        return DecisionLine(now, *found[1:])
+def _line(decision: DecisionLine | tuple[Job, Job, str], now: float) -> DecisionLine | None:
+    if isinstance(decision, DecisionLine):
+        return DecisionLine(now, *decision[1:])
     try:
-        return line_of(*found, now)
+        return line_of(*decision, now)
     except Exception:
-        log.exception("job %d: a decision cannot be logged", found[1].id)
+        log.exception("job %d: a decision cannot be logged", decision[1].id)
         return None
 
 
 def line_of(before: Job, after: Job, by: str, now: float) -> DecisionLine | None:
     """Return the line about a job that changed; None if the change is no decision."""
-    found = _changed(before, after)
-    if found is None:
+    change = _changed(before, after)
+    if change is None:
         return None
-    level, text = found
+    level, text = change
     return DecisionLine(
         now, level, f"{_subject(after)} {text}{_by(by)}", after.uid, after.id, after.id, after.array
     )
@@ -242,8 +244,8 @@ def _ended(job: Job) -> tuple[int, str]:
         why = without_paths(job.ended.detail if job.ended else "")
         return WARNING, f"event=refuse-launch attempt={job.attempt} why={value(why)}"
     outcome = job.outcome or job.state
-    how = "requeue=yes" if outcome is JobState.PENDING else f"state={outcome.value}"
-    text = f"event=end {how} attempt={job.attempt}"
+    result = "requeue=yes" if outcome is JobState.PENDING else f"state={outcome.value}"
+    text = f"event=end {result} attempt={job.attempt}"
     if (ended := job.ended) is not None:
         text += f" signal={ended.signal}" if ended.signal else f" exit={ended.exit_code}"
         text += f" cpu={ended.cpu_seconds:.2f} max_rss={ended.max_rss} gpu_peak={ended.gpu_peak}"
@@ -312,10 +314,10 @@ class LineFormatter(logging.Formatter):
         self.prefix = prefix
 
     def format(self, record: logging.LogRecord) -> str:
-        level = next((one for one in (ERROR, WARNING) if record.levelno >= _NUMBERS[one]), INFO)
+        level = next((name for name in (ERROR, WARNING) if record.levelno >= _NUMBERS[name]), INFO)
         prefix = self.prefix(record.created, level)
-        first, *rest = super().format(record).split("\n")
-        return "\n".join([prefix + _safe(first), *(f"{prefix}  | {_safe(line)}" for line in rest)])
+        first, *more_lines = super().format(record).split("\n")
+        return "\n".join([prefix + _safe(first), *(f"{prefix}  | {_safe(line)}" for line in more_lines)])
 
 
 _NUMBERS = {ERROR: logging.ERROR, WARNING: logging.WARNING}
@@ -395,13 +397,13 @@ class LogFile(LogHandler):
         self._path = path
 
     def _mind(self) -> None:
-        ours = os.fstat(self._descriptor)
+        opened = os.fstat(self._descriptor)
         try:
             status = self._path.lstat()
         except OSError:
             self._reopen()
             return
-        if not os.path.samestat(ours, status):
+        if not os.path.samestat(opened, status):
             self._reopen()
         elif status.st_size >= MOST:
             with suppress(OSError):  # if it cannot be moved, it grows
@@ -425,15 +427,15 @@ def _unblocked(descriptor: int) -> Iterator[int]:
     The present descriptor is shared with other processes, which do not expect O_NONBLOCK. Without it, a
     terminal may block although it was writable.
     """
-    own = None
+    unblocked = None
     with suppress(OSError):
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor):
-            own = os.open(f"/proc/self/fd/{descriptor}", _OWN)
+            unblocked = os.open(f"/proc/self/fd/{descriptor}", _OWN)
     try:
-        yield descriptor if own is None else own
+        yield descriptor if unblocked is None else unblocked
     finally:
-        if own is not None:
-            os.close(own)
+        if unblocked is not None:
+            os.close(unblocked)
 
 
 def _is_writable(descriptor: int) -> bool:
@@ -454,24 +456,24 @@ def handler(path: Path, environ: Mapping[str, str], descriptor: int = 2) -> LogH
     return _formatting(LogHandler(descriptor), dated)
 
 
-def _formatting(one: LogHandler, prefix: Prefix) -> LogHandler:
-    one.setFormatter(LineFormatter(prefix))
-    return one
+def _formatting(handler: LogHandler, prefix: Prefix) -> LogHandler:
+    handler.setFormatter(LineFormatter(prefix))
+    return handler
 
 
 def writer(handlers: Sequence[logging.Handler]) -> Callable[[Sequence[DecisionLine]], None]:
     """Return the function that writes the lines of a turn, in one write, to each handler of the log."""
-    own = [(one, _prefix_of(one)) for one in handlers if isinstance(one, LogHandler)]
+    writers = [(handler, _prefix_of(handler)) for handler in handlers if isinstance(handler, LogHandler)]
 
     def write(lines: Sequence[DecisionLine]) -> None:
-        for log_handler, prefix in own:
+        for log_handler, prefix in writers:
             log_handler.put("\n".join([prefix(line.at, line.level) + line.text for line in lines]))
 
     return write
 
 
-def _prefix_of(one: LogHandler) -> Prefix:
-    return one.formatter.prefix if isinstance(one.formatter, LineFormatter) else dated
+def _prefix_of(handler: LogHandler) -> Prefix:
+    return handler.formatter.prefix if isinstance(handler.formatter, LineFormatter) else dated
 
 
 def decision_log() -> DecisionLog:

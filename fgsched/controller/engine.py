@@ -232,9 +232,9 @@ class Engine:
         self.containment.refused.clear()
         self._forget_turn(now)
         if len(events) > 1:
-            for each in events:
+            for event in events:
                 self._plans_again_at = -math.inf  # it was not planning that failed
-                self.turn([each], now)
+                self.turn([event], now)
         elif not events:
             self.faults.note("a turn", error)
         elif self._fails_without_events(now):
@@ -300,8 +300,8 @@ class Engine:
         job = job_to_mark(effect)
         if isinstance(error, StorageError) or is_fatal(error):
             self.is_broken = True  # the next controller carries out the remaining committed effects
-        what = f"job {job.id}" if job else "an effect"
-        why = f"internal error: {self.faults.note(what, error)}"
+        subject = f"job {job.id}" if job else "an effect"
+        why = f"internal error: {self.faults.note(subject, error)}"
         if job is not None:
             self._faulted.append(Faulted(job.id, job.attempt, why))
 
@@ -383,7 +383,7 @@ class Engine:
         A failed `put` may leave the table inconsistent. Therefore each later job that fails is also tried in
         an empty table, and is reported only if it fails there, too.
         """
-        self.jobtable, bad = JobTable(made=self.store.tasks.made), dict[int, Exception]()
+        self.jobtable, bad = JobTable(made_tasks=self.store.tasks.made), dict[int, Exception]()
         for past in records:
             if past.job.id in self.containment.aside:
                 self.jobtable.set_aside(past.job)
@@ -391,7 +391,7 @@ class Engine:
             if past.damage:
                 self.jobtable.unreadable.add(past.job.id)
             error = _failure_of(self.jobtable, past.job)
-            if error and (not bad or _failure_of(JobTable(made=self.store.tasks.made), past.job)):
+            if error and (not bad or _failure_of(JobTable(made_tasks=self.store.tasks.made), past.job)):
                 bad[past.job.id] = error
         return bad
 
@@ -439,15 +439,15 @@ class Engine:
         """Record the error of a job (`containment.marked`)."""
         if is_held_for_an_error(job):
             raise AlreadyMarked
-        seen = None if job.state in (JobState.PENDING, JobState.COMPLETING) else self.launcher.seize(job)
-        lives = isinstance(seen, Alive) or (
-            isinstance(seen, ShepherdGone) and not self.launcher.kill_remaining(job)
+        attempt = None if job.state in (JobState.PENDING, JobState.COMPLETING) else self.launcher.seize(job)
+        lives = isinstance(attempt, Alive) or (
+            isinstance(attempt, ShepherdGone) and not self.launcher.kill_remaining(job)
         )
         if lives:  # a shortage may pass: it is taken up again soon, as often as it takes
             self.orphans.setdefault(job.id, math.inf)
         if lives and job.warning == why:
             return
-        status = seen.status if isinstance(seen, Result) else 0
+        status = attempt.status if isinstance(attempt, Result) else 0
         is_dirty = self.epilogs.is_configured or (bool(job.holds) and self.gpu_states.needs_cleaning)
         after = marked(job, why, now, lives=lives, status=status, is_dirty=is_dirty)
         if job.id in self.containment.damaged:
@@ -498,9 +498,9 @@ class Engine:
 
         A turn that could not be stored changes nothing, so it is repeated after a second and not at once.
         """
-        found = min((due for due in self._dues(now) if due is not None), default=None)
-        pause = self._undone_at + _AFTER_UNDONE - now
-        return max(found, pause) if found is not None and pause <= _AFTER_UNDONE else found
+        pause = min((seconds for seconds in self._dues(now) if seconds is not None), default=None)
+        undone_pause = self._undone_at + _AFTER_UNDONE - now
+        return max(pause, undone_pause) if pause is not None and undone_pause <= _AFTER_UNDONE else pause
 
     def _dues(self, now: float) -> Iterator[float | None]:
         table = self.jobtable
@@ -598,16 +598,18 @@ class Engine:
                 job = running
         self.then(Follow(job, shepherd))
 
-    def end(self, job: Job, how: Finish, now: float) -> None:
+    def end(self, job: Job, finish: Finish, now: float) -> None:
         """Record how a job ended.
 
         It keeps its holds until its GPUs list no process of it, and until its epilog has run.
         """
-        dirty = bool(job.holds) and self.gpu_states.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
+        dirty = (
+            bool(job.holds) and self.gpu_states.needs_cleaning and finish.reason is not Reason.LAUNCH_FAILURE
+        )
         over = complete(
-            *(job, how, now),
-            reason=Reason.GPU_CLEANING if dirty else how.reason,
-            post_mortem=post_mortem(self, job, how.refusal) if how.refusal else job.post_mortem,
+            *(job, finish, now),
+            reason=Reason.GPU_CLEANING if dirty else finish.reason,
+            post_mortem=post_mortem(self, job, finish.refusal) if finish.refusal else job.post_mortem,
         )
         is_over = not dirty and not self.epilogs.is_configured
         after = settle(over, now, max_requeue=self.limits.max_requeue) if is_over else over
@@ -617,10 +619,10 @@ class Engine:
             self.gpu_states.begin_cleaning(job.id, now)
         elif after.state is JobState.COMPLETING:
             self._begin_epilog(after)
-        if how.survivor:
-            self.gpu_states.left_alive(job, how.survivor, now)
-        gone = job.changed(supervisor_lost=True) if how.lost else job
-        self.then(Forget(gone, marks=not after.state.is_final))
+        if finish.survivor:
+            self.gpu_states.left_alive(job, finish.survivor, now)
+        reported = job.changed(supervisor_lost=True) if finish.lost else job
+        self.then(Forget(reported, marks=not after.state.is_final))
 
     def step(self, before: Job, after: Job, now: float, *, over: Job | None = None) -> bool:
         """Store one step of a job. `over`: the record of the attempt that ends, if `before` lacks its end."""
@@ -668,8 +670,8 @@ class Engine:
             self._settle(job, now)
 
     def _settle(self, job: Job, now: float) -> None:
-        seen = with_gpu_fault(self, job, now)
-        self.step(job, settle(seen, now, max_requeue=self.limits.max_requeue), now)
+        checked = with_gpu_fault(self, job, now)
+        self.step(job, settle(checked, now, max_requeue=self.limits.max_requeue), now)
 
     def _begin_epilog(self, job: Job) -> None:
         self.then(RunEpilog(job, self.jobtable.given.get(job.id, ())))
@@ -741,8 +743,8 @@ class Engine:
         except Exception as error:
             self.faults.note("what earlier jobs left behind", error)
 
-    def take_up(self, job: Job, seen: Seen, now: float) -> None:
-        match recover(job, seen, boot=self.launcher.boot, max_requeue=self.limits.max_requeue):
+    def take_up(self, job: Job, status: Seen, now: float) -> None:
+        match recover(job, status, boot=self.launcher.boot, max_requeue=self.limits.max_requeue):
             case Finish() as how:
                 self.end(job, how, now)
             case RequeueUnstarted():
@@ -836,18 +838,18 @@ def follow_up_orphans(engine: EngineContext, now: float) -> None:
 def _follow_up(engine: EngineContext, job: Job, empty_since: float, now: float) -> None:
     """Wait for the result from the spawner that inherited the job, or end the remaining processes."""
     orphans = engine.orphans
-    seen = engine.launcher.seize(job)
-    if isinstance(seen, Alive):  # something failed for the job earlier, and may not fail any more
+    status = engine.launcher.seize(job)
+    if isinstance(status, Alive):  # something failed for the job earlier, and may not fail any more
         del orphans[job.id]
-        engine.take_up(job, seen, now)
-    elif isinstance(seen, Result):
-        engine.take_up(job, seen, now)
+        engine.take_up(job, status, now)
+    elif isinstance(status, Result):
+        engine.take_up(job, status, now)
     elif not engine.launcher.kill_remaining(job):
         orphans[job.id] = math.inf
         if job.state is JobState.STARTING and engine.launcher.has_supervisor(job):
             engine.step(job, job.advance(JobState.RUNNING), now)  # its JobStarted never came
     elif now - empty_since >= _GRACE:
-        engine.end(job, lost(job, seen if isinstance(seen, ShepherdGone) else ShepherdGone()), now)
+        engine.end(job, lost(job, status if isinstance(status, ShepherdGone) else ShepherdGone()), now)
     else:
         orphans[job.id] = min(now, empty_since)
 
@@ -856,8 +858,8 @@ def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now:
     """Record a finding of the watchdog, and end the job if the finding requires it."""
     if job.is_to_end:
         return
-    others = engine.jobtable.holding.values()
-    changes = watchdog_changes(job, finding.warn, finding.end, others, readings=engine.gpu_states.readings)
+    holders = engine.jobtable.holding.values()
+    changes = watchdog_changes(job, finding.warn, finding.end, holders, readings=engine.gpu_states.readings)
     after = engine.change(job, now, **changes)
     if after.is_to_end:
         engine.then(CancelOrder(after))

@@ -157,29 +157,29 @@ class EventLoop:
         At the end they are blocked: signals that have come are taken, and later ones stay pending if the
         process executes itself again.
         """
-        ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
-        ours.setblocking(False)
-        signal.set_wakeup_fd(theirs.fileno())
+        own_end, signal_end = socket.socketpair()
+        signal_end.setblocking(False)
+        own_end.setblocking(False)
+        signal.set_wakeup_fd(signal_end.fileno())
         for number in numbers:
             signal.signal(number, lambda *_: None)
-        self.watch(ours, lambda: take(set(ours.recv(64))))
+        self.watch(own_end, lambda: take(set(own_end.recv(64))))
         take(earlysignals.kept())
         yield
         signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         with suppress(BlockingIOError):
-            take(set(ours.recv(64)))
+            take(set(own_end.recv(64)))
         signal.set_wakeup_fd(-1)
 
     def run_once(self, timeout: float | None) -> None:
         """Wait at most `timeout` seconds for events, handle them, and make a turn."""
         begun = time.monotonic()
-        heard = self._hear(self._wait(timeout))
+        has_events = self._hear(self._wait(timeout))
         self._clients.look()
         self._serve()
         is_due = timeout is not None and time.monotonic() - begun >= timeout
         events, self._events = self._events, []
-        if heard or is_due or events or begun - self._turned_at >= _TURN:
+        if has_events or is_due or events or begun - self._turned_at >= _TURN:
             self._turned_at = begun
             self._engine.turn(events, time.time())
         self._mind_spawner()
@@ -187,25 +187,25 @@ class EventLoop:
     def _wait(self, timeout: float | None) -> float | None:
         if self._events or self._clients.have_work:
             return 0.0
-        return min((due for due in (timeout, self._clients.due) if due is not None), default=None)
+        return min((seconds for seconds in (timeout, self._clients.due) if seconds is not None), default=None)
 
     def _hear(self, wait: float | None) -> bool:
         """Wait at most `wait` seconds for events.
 
         Return whether any arrived but those of clients and of the spawner, which need a turn only sometimes.
         """
-        heard = False
+        has_events = False
         for key, mask in self.selector.select(wait):
             if isinstance(key.fileobj, ClientConnection):
                 self._hear_client(key.fileobj, mask)
                 continue
-            heard = heard or key.fileobj is not self._spawner
+            has_events = has_events or key.fileobj is not self._spawner
             with self.faults.contained("an event"):
                 if mask & selectors.EVENT_WRITE:
                     self._spawner.flush()
                 if mask & selectors.EVENT_READ:
                     key.data()
-        return heard
+        return has_events
 
     # -- clients --------------------------------------------------------------------------------
 
@@ -290,16 +290,16 @@ class EventLoop:
             told = self._told(connection, caller, request)
             if order := self._long_order(caller, request):
                 carry_out = partial(writer, caller)
-                work = self._carrying_out(connection, carry_out, order, caller.name, told)
+                work = self._carrying_out(connection, carry_out, order, caller.name, on_outcome)
                 self._clients.set_question(connection, work)
                 return 0.0
             act = partial(writer, caller, request)
-            return self._take_in(connection, act, caller.name, told, stores=request.stores)
+            return self._take_in(connection, act, caller.name, on_outcome, stores=request.stores)
         if reader := self._operations.reader(kind):
             self._answer(connection, partial(reader, caller, request))
         elif apart := self._operations.served_apart(kind):
-            told = self._told(connection, caller, request)
-            _observed(partial(apart, connection, caller, request), told)
+            on_outcome = self._told(connection, caller, request)
+            _observed(partial(apart, connection, caller, request), on_outcome)
         else:
             raise OurFault(f"{protocol.name_of(kind)} has no handler")
         return 0.0
@@ -322,17 +322,17 @@ class EventLoop:
         connection: ClientConnection,
         act: Callable[[float], Any],
         by: str,
-        told: Told | None = None,
+        on_outcome: Told | None = None,
         *,
         stores: bool = True,
     ) -> float:
         """Queue a request that writes for the turn; its expected time is charged now.
 
-        `told` is called with its answer or its error before that is sent.
+        `on_outcome` is called with its answer or its error before that is sent.
         """
         expected = self._expect(connection)
         request = replace(self._asked(connection, act, expected, by), stores=stores)
-        self._events.append(request if told is None else _witnessed(request, told))
+        self._events.append(request if on_outcome is None else _witnessed(request, on_outcome))
         return expected
 
     def _expect(self, connection: ClientConnection) -> float:
@@ -348,7 +348,7 @@ class EventLoop:
         carry_out: Callable[[Any, float], Any],
         order: PartedOrder,
         by: str,
-        told: Told | None,
+        on_outcome: Told | None,
     ) -> Work:
         """Carry out an order, one part in each turn, and send one answer. A part that fails ends it."""
         answers: list[Any] = []
@@ -361,12 +361,12 @@ class EventLoop:
                 if isinstance(answers[-1], FgschedError):
                     raise answers[-1]
         except FgschedError as error:
-            if told is not None:
-                told(error)
+            if on_outcome is not None:
+                on_outcome(error)
             raise
         answer = order.merged(answers)
-        if told is not None:
-            told(answer)
+        if on_outcome is not None:
+            on_outcome(answer)
         self._clients.end_question(connection)
         if isinstance(answer, protocol.Outcomes):
             whole = LongAnswer("jobs", cut(answer.jobs, _OUTCOMES), lambda: protocol.Outcomes(jobs=[]))
@@ -431,15 +431,15 @@ class EventLoop:
 
     def _answer(self, connection: ClientConnection, find: Callable[[float], Any]) -> None:
         """Execute a request that only reads; an error affects this request only."""
-        found = find(time.time())
-        if isinstance(found, LongAnswer):
-            work = listing(connection, found)
+        answer = find(time.time())
+        if isinstance(answer, LongAnswer):
+            work = listing(connection, answer)
             next(work)  # an error in the first piece can still be answered
             self.begin_work(connection, work)
-        elif isinstance(found, LongQuestion):
-            self._clients.set_question(connection, self._answering(connection, found))
+        elif isinstance(answer, LongQuestion):
+            self._clients.set_question(connection, self._answering(connection, answer))
         else:
-            connection.succeed(found)
+            connection.succeed(answer)
 
     def _answering(self, connection: ClientConnection, question: LongQuestion[Any]) -> Work:
         """Compute an answer in steps, and send it."""
@@ -495,9 +495,9 @@ class EventLoop:
 
     def _mind_spawner(self) -> None:
         key = self.selector.get_key(self._spawner)
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._spawner.wants_to_write else 0)
-        if key.events != wanted:
-            self.selector.modify(self._spawner, wanted, key.data)
+        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._spawner.wants_to_write else 0)
+        if key.events != mask:
+            self.selector.modify(self._spawner, mask, key.data)
 
     def failed(self, job: Job, why: str) -> None:
         """Report an attempt that could not be sent to the spawner."""
@@ -508,32 +508,32 @@ class EventLoop:
         self._events.append(HostShort(job.id, job.attempt, why))
 
 
-def _witnessed(request: ClientRequest, told: Told) -> ClientRequest:
-    """Return a request whose answer or error is also passed to `told`, after the commit."""
+def _witnessed(request: ClientRequest, on_outcome: Told) -> ClientRequest:
+    """Return a request whose answer or error is also passed to `on_outcome`, after the commit."""
 
     def act(now: float) -> SendReply:
         reply: SendReply = request.act(now)
 
         def send(answer: Any) -> None:
-            told(answer)
+            on_outcome(answer)
             reply.send(answer)
 
         return replace(reply, send=send)
 
     def refuse(error: FgschedError) -> None:
-        told(error)
+        on_outcome(error)
         request.refuse(error)
 
     return replace(request, act=act, refuse=refuse)
 
 
-def _observed(act: Callable[[], None], told: Told | None) -> None:
-    """Begin a request that is answered later; `told` is called with None, or with the error."""
+def _observed(act: Callable[[], None], on_outcome: Told | None) -> None:
+    """Begin a request that is answered later; `on_outcome` is called with None, or with the error."""
     try:
         act()
     except FgschedError as error:
-        if told is not None:
-            told(error)
+        if on_outcome is not None:
+            on_outcome(error)
         raise
-    if told is not None:
-        told(None)
+    if on_outcome is not None:
+        on_outcome(None)

@@ -117,8 +117,8 @@ class Fence:
     def _first_reading(self) -> dict[int, domain.Reading]:
         self._sampler.ask(gpus.READING)
         until = time.monotonic() + _WAIT
-        while (left := until - time.monotonic()) > 0:
-            select.select([self._sampler], [], [], left)
+        while (remaining := until - time.monotonic()) > 0:
+            select.select([self._sampler], [], [], remaining)
             for answer in self._sampler.read():
                 return answer.readings
         return {}
@@ -192,8 +192,8 @@ class Fence:
 
     def _signal(self, number: int) -> None:
         for pid in self._members():
-            if one := identify(pid):
-                kill(one, number)
+            if identity := identify(pid):
+                kill(identity, number)
 
     def _report_refusal(self) -> None:
         try:
@@ -273,7 +273,7 @@ def _prove(folder: Path, number: int, head: bytes, environment: dict[str, str]) 
     prover = fgshim.library().with_name("fgprove")
     words = [str(prover), f"{folder}/libfgshim.so", str(number), str(ATTEMPT), f"{seal_of(head):x}"]
     with open(os.devnull, "r+b") as null:
-        done = subprocess.run(
+        process = subprocess.run(
             words,
             env={**os.environ, **environment},
             stdin=null,
@@ -282,4 +282,4 @@ def _prove(folder: Path, number: int, head: bytes, environment: dict[str, str]) 
             timeout=30,
             check=False,
         )
-    return "" if done.returncode == _HOLDS else _NOT_HELD.get(done.returncode, "fgprove gave no answer")
+    return "" if process.returncode == _HOLDS else _NOT_HELD.get(process.returncode, "fgprove gave no answer")

@@ -94,21 +94,24 @@ def interpreted(
     listed = {process.pid for reading in readings.values() for process in reading.processes}
     above = parents() if listed else {}
     owners = _owners(listed, shepherds, above, _by_directory(run, running or {}))
-    ours = set(owners)
-    left = {pid for pid in listed if pid not in above and pid < _PIDS}
-    there: set[int] = set()
+    job_pids = set(owners)
+    foreign_pids = {pid for pid in listed if pid not in above and pid < _PIDS}
+    listed_jobs: set[int] = set()
     for job, is_held in [*((job, True) for job in ended), *((job, False) for job in stayed)]:
         identities = marked(job_dir(run, job.id, job.attempt), job.uid) if listed else ()
-        own = {identity.pid for identity in identities}
-        ours |= own if is_held else set()
-        if any(_is_on(readings.get(hold.gpu), own | left) for hold in job.holds):
-            there.add(job.id)
-    mine = ours | left if there else ours
+        own_pids = {identity.pid for identity in identities}
+        job_pids |= own_pids if is_held else set()
+        if any(_is_on(readings.get(hold.gpu), own_pids | foreign_pids) for hold in job.holds):
+            listed_jobs.add(job.id)
+    counted_pids = job_pids | foreign_pids if listed_jobs else job_pids
     return Seen(
-        {index: replace(reading, external=external(reading, mine)) for index, reading in readings.items()},
-        there,
+        {
+            index: replace(reading, external=external(reading, counted_pids))
+            for index, reading in readings.items()
+        },
+        listed_jobs,
         owners,
-        frozenset(left),
+        frozenset(foreign_pids),
         frozenset(shepherds),
     )
 
@@ -116,16 +119,18 @@ def interpreted(
 def adopted_pids(jobs: Iterable[Job]) -> dict[int, int]:
     """Return {pid: job} of the adopted processes that still run."""
     return {
-        one.pid: job.id
+        adopted.pid: job.id
         for job in jobs
-        if (one := job.adopted) is not None and is_alive(Identity(one.pid, one.start, job.boot))
+        if (adopted := job.adopted) is not None and is_alive(Identity(adopted.pid, adopted.start, job.boot))
     }
 
 
 def without_jobs(readings: Mapping[int, Reading]) -> Seen:
     """Return the readings where there is no job: all processes are foreign, and none is examined."""
     return Seen(
-        {index: replace(one, external=external(one, ())) for index, one in readings.items()}, set(), {}
+        {index: replace(reading, external=external(reading, ())) for index, reading in readings.items()},
+        set(),
+        {},
     )
 
 
@@ -143,14 +148,14 @@ def _owners(
     directories: Mapping[str, Job],
 ) -> dict[int, int]:
     """Return {pid: job} of the processes that belong to a running job."""
-    found = {}
+    job_of = {}
     for pid in listed:
         job = _shepherded(pid, shepherds, above)
         if job is None and pid in above:
             job = _of_environment(pid, directories)
         if job is not None:
-            found[pid] = job
-    return found
+            job_of[pid] = job
+    return job_of
 
 
 def _shepherded(pid: int, shepherds: Mapping[int, int], above: Mapping[int, int]) -> int | None:
@@ -204,10 +209,10 @@ class Watchdog:
         """Whether the last query raised a suspicion, which the next one confirms or clears."""
         return any(memory.faults for memory in self._before.values())
 
-    def look(self, seen: Seen, holding: Mapping[int, Job]) -> None:
+    def look(self, gpu_view: Seen, holding: Mapping[int, Job]) -> None:
         """Judge every running job. A GPU that did not answer is no evidence."""
         before, self._before = self._before, {}
-        silent = {gpu for gpu, reading in seen.readings.items() if reading.error and not reading.is_lost}
+        silent = {gpu for gpu, reading in gpu_view.readings.items() if reading.error and not reading.is_lost}
         for job in holding.values():
             if job.state is not JobState.RUNNING or not job.holds or job.is_to_end:
                 continue
@@ -215,14 +220,14 @@ class Watchdog:
                 continue
             was = before.get((job.id, job.attempt))
             with self._faults.contained(f"the watchdog of job {job.id}"):
-                self._judge(job, seen, was, silent)
+                self._judge(job, gpu_view, was, silent)
 
-    def _judge(self, job: Job, seen: Seen, was: LastQuery | None, silent: Collection[int]) -> None:
+    def _judge(self, job: Job, gpu_view: Seen, was: LastQuery | None, silent: Collection[int]) -> None:
         """Charge one job, and report findings. `was`: the result of the last query, if any."""
         key = job.id, job.attempt
         self._before[key] = was or LastQuery()
-        counted = self._counted(job, seen)
-        on_gpus = _on_gpus(job, seen, counted)
+        counted = self._counted(job, gpu_view)
+        on_gpus = _on_gpus(job, gpu_view, counted)
         verdict = judge(job.tier, on_gpus, was or LastQuery(), self.policy, silent=silent)
         self._before[key] = verdict.memory
         if was is None:  # one query shows no charge; keep that of an earlier controller
@@ -236,9 +241,9 @@ class Watchdog:
         if verdict.warn or verdict.end:
             self._tell(WatchdogFinding(job.id, job.attempt, verdict.warn, verdict.end))
 
-    def _counted(self, job: Job, seen: Seen) -> Mapping[int, Mapping[int, Slot]]:
+    def _counted(self, job: Job, gpu_view: Seen) -> Mapping[int, Mapping[int, Slot]]:
         """Return {gpu: {pid: slot}} if a process of the job was seen."""
-        is_there = job.tier != UNENFORCED and job.id in seen.owners.values()
+        is_there = job.tier != UNENFORCED and job.id in gpu_view.owners.values()
         return slots(self._run, job) if is_there else {}
 
 
@@ -247,11 +252,11 @@ def watchdog_policy(config: Config) -> WatchdogPolicy:
     return WatchdogPolicy(kills=config.watchdog == "kill", tolerance=config.tolerance)
 
 
-def _on_gpus(job: Job, seen: Seen, counted: Mapping[int, Mapping[int, Slot]]) -> list[JobOnGpu]:
+def _on_gpus(job: Job, gpu_view: Seen, counted: Mapping[int, Mapping[int, Slot]]) -> list[JobOnGpu]:
     limits = {hold.gpu: hold.memory for hold in job.holds}
-    pids = {pid for pid, owner in seen.owners.items() if owner == job.id} - seen.shepherds
+    pids = {pid for pid, owner in gpu_view.owners.items() if owner == job.id} - gpu_view.shepherds
     on_gpus = []
-    for index, reading in seen.readings.items():
+    for index, reading in gpu_view.readings.items():
         uses = _uses(reading, pids, counted.get(index, {}))
         is_ours = index in limits and (reading.is_lost or not reading.error)
         if uses or is_ours:
@@ -268,14 +273,14 @@ def _uses(reading: Reading, pids: set[int], counted: Mapping[int, Slot]) -> tupl
     )
 
 
-def _use(seen: GpuProcess, slot: Slot | None) -> ProcessUse:
+def _use(process: GpuProcess, slot: Slot | None) -> ProcessUse:
     """Return the use of a process; one without a slot may still have the hook, before it allocates."""
     if slot is None:
-        if maps(seen.pid, HOOK) is not False:
-            return ProcessUse(pid=seen.pid, memory=seen.memory, tracked=0)
-        why = why_not_preloaded(seen.pid) if seen.memory else ""
-        return ProcessUse(pid=seen.pid, memory=seen.memory, tracked=None, why_bare=why)
-    use = ProcessUse(pid=seen.pid, memory=seen.memory, tracked=slot.tracked, past=slot.past)
+        if maps(process.pid, HOOK) is not False:
+            return ProcessUse(pid=process.pid, memory=process.memory, tracked=0)
+        why = why_not_preloaded(process.pid) if process.memory else ""
+        return ProcessUse(pid=process.pid, memory=process.memory, tracked=None, why_bare=why)
+    use = ProcessUse(pid=process.pid, memory=process.memory, tracked=slot.tracked, past=slot.past)
     return replace(use, mark=slot.mark, has_context=slot.has_context)
 
 
@@ -323,8 +328,8 @@ class GpuMonitor:
 
     def look(self) -> None:
         """Make a query if one is due and the previous one was answered."""
-        due = self.due
-        if due is not None and due <= 0.001:
+        pause = self.due
+        if pause is not None and pause <= 0.001:
             self._looked_at = now = time.monotonic()
             if self._asked_at is None or now - self._asked_at >= _PATIENCE:
                 self._asked_at = now
@@ -343,17 +348,17 @@ class GpuMonitor:
     def _understand(self, answer: gpus.GpuAnswer) -> None:
         jobtable = self._engine.jobtable
         is_idle = not jobtable.jobs and not self._gpu_states.watched
-        seen = without_jobs(answer.readings) if is_idle else self._interpreted(answer)
-        self._gpu_states.saw(seen.readings, there=seen.there, now=time.time())
+        gpu_view = without_jobs(answer.readings) if is_idle else self._interpreted(answer)
+        self._gpu_states.saw(gpu_view.readings, listed_jobs=gpu_view.there, now=time.time())
         if is_idle:
             self._gpu_states.expire()
-        self.watchdog.look(seen, jobtable.holding)
-        self.unresolved.saw(seen.unresolved, now=time.monotonic(), interval=self.interval)
+        self.watchdog.look(gpu_view, jobtable.holding)
+        self.unresolved.saw(gpu_view.unresolved, now=time.monotonic(), interval=self.interval)
         for take in self._looks:
-            take(seen, answer)
+            take(gpu_view, answer)
         if self._record is not None:
             with self._engine.faults.contained("the samples of the accounts"):
-                self._record(seen, answer)
+                self._record(gpu_view, answer)
 
     def job_of(self, pid: int) -> int | None:
         """Return the running job of a process; None: it belongs to none, or there is no such process."""

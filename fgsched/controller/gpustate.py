@@ -99,16 +99,16 @@ class GpuStates:
         self._asked_for.append(self.watched)
         self._ask()
 
-    def saw(self, readings: Mapping[int, Reading], *, there: Iterable[int], now: float) -> None:
-        """Use a reading. `there` are the jobs of which a GPU still lists a process."""
+    def saw(self, readings: Mapping[int, Reading], *, listed_jobs: Iterable[int], now: float) -> None:
+        """Use a reading. `listed_jobs` are the jobs of which a GPU still lists a process."""
         self.readings = dict(readings)
         self._seen_at = self._answered_at = now
         self._looked_for = self._asked_for.popleft() if self._asked_for else frozenset()
-        self._there = frozenset(there)
-        gone = (
+        self._there = frozenset(listed_jobs)
+        left_jobs = (
             self._looked_for - self._there
         )  # a late reading says nothing of a job that ended after its request
-        self._stayed = {key: job for key, job in self._stayed.items() if key[0] not in gone}
+        self._stayed = {key: job for key, job in self._stayed.items() if key[0] not in left_jobs}
         for gpu in self.gpus:
             self._judge(gpu, readings.get(gpu.index), now)
 
@@ -150,8 +150,8 @@ class GpuStates:
         self._health[reading.gpu] = (reading.ecc or 0, reading.remap)
         if (reading.ecc or 0) > errors:
             return f"errors in its memory that could not be corrected: {reading.ecc}"
-        if told := self._told(reading):
-            return told
+        if report := self._told(reading):
+            return report
         if reading.remap and reading.remap != remap:
             return f"rows of its memory are bad, and their replacement is {reading.remap}"
         return ""
@@ -185,8 +185,8 @@ class GpuStates:
         """
         self._cleaning[job_id] = now
         self._looked_for -= {job_id}
-        if any(job_id in asked for asked in self._asked_for):
-            self._asked_for = deque(asked - {job_id} for asked in self._asked_for)
+        if any(job_id in jobs for jobs in self._asked_for):
+            self._asked_for = deque(jobs - {job_id} for jobs in self._asked_for)
 
     @property
     def is_cleaning(self) -> bool:
@@ -209,11 +209,11 @@ class GpuStates:
     def cleaned(self, now: float) -> dict[int, bool]:
         """Return the jobs to release: True if their GPUs are clean, False after the time limit."""
         self._cleaning = {job: min(since, now) for job, since in self._cleaning.items()}  # it may be set back
-        done = {job: True for job in self._cleaning if self._is_off(job)}
+        released = {job: True for job in self._cleaning if self._is_off(job)}
         late = {job: False for job, since in self._cleaning.items() if now - since > self._timeout}
-        for job in (done := late | done):
+        for job in (released := late | released):
             del self._cleaning[job]
-        return done
+        return released
 
     def _is_off(self, job: int) -> bool:
         """Tell whether a reading showed no GPU with the job, or there are no readings."""
@@ -331,7 +331,7 @@ def _with_known_indices(inventory: gpus.Inventory, store: Store, sampler: gpus.A
 # -- indices of MIG instances after a change of the layout -----------------------------------------
 
 
-def settled(gpus: Sequence[Gpu], earlier: Iterable[Gpu], held: Collection[int]) -> tuple[Gpu, ...]:
+def settled(gpus: Sequence[Gpu], earlier: Iterable[Gpu], held_indices: Collection[int]) -> tuple[Gpu, ...]:
     """Return the GPUs with the indices by which the queue knows them.
 
     A MIG instance keeps its index, although the driver renumbers instances after a change. An instance that
@@ -339,21 +339,21 @@ def settled(gpus: Sequence[Gpu], earlier: Iterable[Gpu], held: Collection[int]) 
 
     Args:
         earlier: the GPUs of the last controller.
-        held: indices of GPUs that jobs hold.
+        held_indices: indices of GPUs that jobs hold.
     """
     uuids = {gpu.uuid for gpu in gpus}
     before = [gpu for gpu in earlier if is_instance(gpu.uuid)]
-    missing = [_gone(gpu) for gpu in before if gpu.uuid not in uuids and gpu.index in held]
+    missing = [_gone(gpu) for gpu in before if gpu.uuid not in uuids and gpu.index in held_indices]
     index_of = {gpu.uuid: gpu.index for gpu in before if gpu.uuid in uuids}
-    taken = (
+    indices = (
         {gpu.index for gpu in gpus if not gpu.mig} | {gpu.index for gpu in missing} | set(index_of.values())
     )
     settled_gpus = []
     for gpu in gpus:
         index = index_of.get(gpu.uuid, gpu.index)
-        while gpu.mig and gpu.uuid not in index_of and index in taken:
+        while gpu.mig and gpu.uuid not in index_of and index in indices:
             index += 1
-        taken.add(index)
+        indices.add(index)
         settled_gpus.append(replace(gpu, index=index))
     return tuple(sorted([*settled_gpus, *missing], key=lambda gpu: gpu.index))
 
@@ -390,8 +390,8 @@ class ContextCosts:
 
         The second value tells whether they were measured. If not, the hook adds the stacks of threads.
         """
-        seen = self._seen.get(model)
-        return (self.default, False) if seen is None else (min(seen, _FAR * self.default), True)
+        measured = self._seen.get(model)
+        return (self.default, False) if measured is None else (min(measured, _FAR * self.default), True)
 
     def learn(self, model: str, size: int) -> None:
         """Take in that an idle process had `size` bytes that no call of it allocated."""

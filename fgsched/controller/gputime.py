@@ -48,8 +48,8 @@ class GpuTime:
 
     def look(self) -> None:
         """Tell the arbiter what is new, if a step is due."""
-        due = self.due
-        if due is None or due > 0.001:
+        pause = self.due
+        if pause is None or pause > 0.001:
             return
         self._looked_at = time.monotonic()
         self._keep_up()
@@ -81,15 +81,15 @@ class GpuTime:
             key: turns for key, paced in self._jobs.items() if (turns := self._turns_of(key, paced)).shares
         }
         self._arbiter.update(jobs, self._looked_at)
-        others: dict[int, int] = {}
+        unpaced: dict[int, int] = {}
         for key, paced in self._jobs.items():
             counts = {gpu: _counted(account) for gpu, account in paced.accounts.items()}
             for gpu in counts.keys() - self._paced_gpus(paced):
-                others[gpu] = others.get(gpu, 0) + counts[gpu]
+                unpaced[gpu] = unpaced.get(gpu, 0) + counts[gpu]
             if key in jobs:
                 self._arbiter.count_flying(key, max(counts.values()))
         for gpu in {share.gpu for job in jobs.values() for share in job.shares}:
-            self._arbiter.count_others(gpu, others.get(gpu, 0))
+            self._arbiter.count_others(gpu, unpaced.get(gpu, 0))
 
     def _turns_of(self, key: JobKey, paced: _Paced) -> TurnJob:
         """Return the GPUs of a job that it shares and that are paced."""
@@ -121,8 +121,8 @@ class GpuTime:
             for job in self._engine.jobtable.holding.values()
             if job.state is JobState.RUNNING and _is_shared(job)
         }
-        for gone in self._jobs.keys() - running.keys():
-            os.close(self._jobs.pop(gone).fd)
+        for ended in self._jobs.keys() - running.keys():
+            os.close(self._jobs.pop(ended).fd)
         for key in running.keys() - self._jobs.keys():
             with self._engine.faults.contained(f"the pacing of job {key[0]}"):
                 if paced := self._open(running[key]):

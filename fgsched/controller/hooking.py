@@ -45,7 +45,7 @@ _SLURM = {  # our variable -> the variables of Slurm with its value
 }
 
 
-def environment(hook: str, job: Job, given: Sequence[GpuAllocation], host: str) -> dict[str, str]:
+def environment(hook: str, job: Job, allocations: Sequence[GpuAllocation], host: str) -> dict[str, str]:
     """Return the variables of a prolog or epilog. Values that the job's owner chose are made safe."""
     own = {
         **{name: safe(value) for name, value in common_variables(job, host).items()},
@@ -56,13 +56,15 @@ def environment(hook: str, job: Job, given: Sequence[GpuAllocation], host: str) 
         "FG_GPUS_ON_NODE": str(len(given)),
         "FG_ATTEMPT": str(job.attempt),
     }
-    if given:
-        own["FG_GPU_FRACTION"] = format_share(sum(gpu_allocation.share for gpu_allocation in given))
+    if allocations:
+        variables["FG_GPU_FRACTION"] = format_share(
+            sum(gpu_allocation.share for gpu_allocation in allocations)
+        )
     if job.task is not None:
-        own |= {"FG_ARRAY_JOB_ID": str(job.array), "FG_ARRAY_TASK_ID": str(job.task)}
-    slurm = {twin: value for name, value in own.items() for twin in _SLURM.get(name, ())}
+        variables |= {"FG_ARRAY_JOB_ID": str(job.array), "FG_ARRAY_TASK_ID": str(job.task)}
+    slurm = {twin: value for name, value in variables.items() for twin in _SLURM.get(name, ())}
     slurm |= {"SLURM_CLUSTER_NAME": "fgsched", "SLURM_SCRIPT_CONTEXT": f"{hook}_slurmd"}
-    return base(hook) | own | slurm | (_end(job) if hook == "epilog" else {})
+    return base(hook) | variables | slurm | (_end(job) if hook == "epilog" else {})
 
 
 def _end(job: Job) -> dict[str, str]:
@@ -128,7 +130,7 @@ class HookDesk:
         """The seconds until `look` is due; None: it is not."""
         now = time.monotonic()
         dues = self._runner.due(now), self._relay.due(now)
-        return min((due for due in dues if due is not None), default=None)
+        return min((seconds for seconds in dues if seconds is not None), default=None)
 
     def obey(self, settings: HookSettings) -> None:
         """Use these settings for programs that start from now on."""
@@ -169,8 +171,8 @@ class HookDesk:
 
     # -- the submit filter ----------------------------------------------------------------------
 
-    def filter(self, question: str, owner: int, done: Callable[[Ran], None]) -> None:
-        """Run the submit filter for a user; `done` is called with its outcome."""
+    def filter(self, question: str, owner: int, callback: Callable[[Ran], None]) -> None:
+        """Run the submit filter for a user; `callback` is called with its outcome."""
         run = HookRun(
             path=self.settings.submit_filter,
             seconds=self.settings.submit_filter_time,
@@ -179,7 +181,7 @@ class HookDesk:
             keep=MOST_OUTPUT,
             owner=owner,
         )
-        self._runner.run(run, partial(_filtered, done))
+        self._runner.run(run, partial(_filtered, callback))
 
     # -- the epilog -----------------------------------------------------------------------------
 
@@ -192,7 +194,7 @@ class HookDesk:
         """Tell whether the epilog of this job is running."""
         return job_id in self._ending
 
-    def run(self, job: Job, given: Sequence[GpuAllocation]) -> None:
+    def run(self, job: Job, allocations: Sequence[GpuAllocation]) -> None:
         """Run the epilog of an attempt, if it had a prolog; EpilogDone follows."""
         if not self.settings.epilog or job.adopted is not None:  # it was removed from the configuration
             self._report(EpilogDone(job.id, job.attempt))
@@ -201,7 +203,7 @@ class HookDesk:
         run = HookRun(
             path=self.settings.epilog,
             seconds=self.settings.epilog_time,
-            environment=environment("epilog", job, given, self._host),
+            environment=environment("epilog", job, allocations, self._host),
             owner=job.uid,
         )
         self._runner.run(run, partial(self._epilog_done, job))
@@ -213,10 +215,10 @@ class HookDesk:
         self._report(EpilogDone(job.id, job.attempt, ran.problem))
 
 
-def _filtered(done: Callable[[Ran], None], ran: Ran) -> None:
+def _filtered(callback: Callable[[Ran], None], ran: Ran) -> None:
     if ran.problem and not is_refusal(ran):
         log.warning("the submit filter %s: %s", ran.problem, ran.said or "no output")
-    done(ran)
+    callback(ran)
 
 
 def _log(hook: str, job: Job, ran: Ran) -> None:

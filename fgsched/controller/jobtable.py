@@ -57,8 +57,10 @@ def partitions_of(job: Job) -> tuple[str, ...]:
 def class_of(job: Job) -> JobClass:
     """Return the class of a pending job; the planner treats the jobs of one class alike."""
     request = job.request
-    who, nice = owner_of(job), request.nice
-    return JobClass(request.demand, request.time_limit, partitions_of(job), who, nice, request.reservation)
+    limited_user, nice = owner_of(job), request.nice
+    return JobClass(
+        request.demand, request.time_limit, partitions_of(job), limited_user, nice, request.reservation
+    )
 
 
 def pending(job: Job, count: int = 1) -> QueuedJob:
@@ -104,13 +106,13 @@ class RunningJobs:
         return [self._of(job, now) for job in jobs]
 
     def _of(self, job: Job, now: float) -> Running:
-        known = self._known.get(job.id)
-        if known is not None and known.until > now:
-            return known
-        made = _running(job, now)
-        if made.until > now:  # the end of a late job, or of one being cleaned up, is always now
-            self._known[job.id] = made
-        return made
+        earlier_run = self._known.get(job.id)
+        if earlier_run is not None and earlier_run.until > now:
+            return earlier_run
+        run = _running(job, now)
+        if run.until > now:  # the end of a late job, or of one being cleaned up, is always now
+            self._known[job.id] = run
+        return run
 
     def next_end(self, after: float) -> float | None:
         """Return the next expected end of a job behind `after` (both epoch seconds), or None."""
@@ -132,24 +134,24 @@ def _whose(job: Job) -> tuple[str, LimitedUser, int, str]:
     return job.partition, owner_of(job), job.id, job.request.reservation
 
 
-def claims(queue: Queue, made: Iterable[Preemption]) -> Counter[JobClass]:
+def claims(queue: Queue, preemptions: Iterable[Preemption]) -> Counter[JobClass]:
     """Return how many pending jobs of each class have a room claim, the oldest claim first.
 
-    `made`: the preemptions whose claim is not used, in the order in which they were made. A job that has a
-    claim is pending since it made that claim. So if it was preempted before, for a job that still has its own
+    `preemptions`: those whose claim is not used, in the order in which they were made. A job that has a claim
+    is pending since it made that claim. So if it was preempted before, for a job that still has its own
     claim, that claim is older: the order of the claims is also the order in which these jobs have to start.
     """
     waiting = dict.fromkeys(
-        preemption.by for preemption in sorted(made, key=lambda preemption: preemption.at)
+        preemption.by for preemption in sorted(preemptions, key=lambda preemption: preemption.at)
     )
-    return Counter(kind for one in waiting if (kind := queue.kind(one)) is not None)
+    return Counter(kind for job_id in waiting if (kind := queue.kind(job_id)) is not None)
 
 
 class JobTable:
     """The table of all open jobs. After a failed commit it is rebuilt from the store."""
 
     def __init__(
-        self, jobs: Iterable[Job] = (), made: Callable[[int], Iterable[int]] = lambda array: ()
+        self, jobs: Iterable[Job] = (), made_tasks: Callable[[int], Iterable[int]] = lambda array: ()
     ) -> None:
         """`made(array)` returns the indices of an array that have rows of their own."""
         self.jobs: dict[int, Job] = {}
@@ -160,7 +162,7 @@ class JobTable:
         self.is_torn = False  # a `put` failed half-way: the indexes may contradict each other
         self.revision = 0  # changes with every change
         self._decided = Plan()
-        self.arrays = Arrays(made)
+        self.arrays = Arrays(made_tasks)
         self.wait_index = WaitIndex(self.arrays, self.jobs.values)
         self._queue = Queue()
         self._slots = Slots()
@@ -213,22 +215,26 @@ class JobTable:
         if job.state.holds:
             self._slots.take(job.slot)
 
-    def _note_claim(self, job: Job, found: Preemption) -> None:
+    def _note_claim(self, job: Job, preemption: Preemption) -> None:
         """Note the claim on the room of a job that is being preempted, or is pending again since."""
         waits_again = job.state is JobState.PENDING and bool(job.preempt_mode)
-        if not found.used and (job.is_being_preempted or waits_again):
-            self._claims[job.id] = found
+        if not preemption.used and (job.is_being_preempted or waits_again):
+            self._claims[job.id] = preemption
         else:
             self._claims.pop(job.id, None)
 
     def claimed_by(self, job_id: int) -> list[tuple[Job, Preemption]]:
         """Return the jobs preempted for a job that still has its room claim, with their preemptions."""
-        return [(self.jobs[one], found) for one, found in self._claims.items() if found.by == job_id]
+        return [
+            (self.jobs[preempted_id], preemption)
+            for preempted_id, preemption in self._claims.items()
+            if preemption.by == job_id
+        ]
 
-    def take(self, rest: Job, task: int) -> bool:
+    def take(self, array_row: Job, task: int) -> bool:
         """Remove a task, which gets its own row, from its array's row; return whether it was the last."""
-        self._queued[rest.request.partition, owner_of(rest)] -= 1
-        return self.arrays.take(rest.array, task)
+        self._queued[array_row.request.partition, owner_of(array_row)] -= 1
+        return self.arrays.take(array_row.array, task)
 
     def named(self, number: int) -> Job | None:
         """Return an open job, or an open row of the array of this number, whose first row may have ended."""
@@ -257,8 +263,8 @@ class JobTable:
         array = self.arrays.get(job.array)
         if array is None or (array.room == room and not is_new):
             return
-        others = array.waiting if (array.room > 0) != (room > 0) else array.waiting & {job.array}
-        for other in others - {job.id}:
+        other_rows = array.waiting if (array.room > 0) != (room > 0) else array.waiting & {job.array}
+        for other in other_rows - {job.id}:
             self.offer(self.jobs[other])
 
     def _count(self, job: Job, change: int) -> None:
@@ -267,16 +273,22 @@ class JobTable:
 
     def waiting_in(self, key: Key) -> int:
         """Return the number of pending jobs in one scope of limits."""
-        return sum(count for (names, who), count in self._queued.items() if counts_in(key, names, who))
+        return sum(
+            count
+            for (names, limited_user), count in self._queued.items()
+            if counts_in(key, names, limited_user)
+        )
 
     def owners(self) -> set[LimitedUser]:
         """Return the owners of the open jobs, without examining the whole queue."""
-        waiting = {who for (_, who), count in self._queued.items() if count > 0}
+        waiting = {limited_user for (_, limited_user), count in self._queued.items() if count > 0}
         return waiting | {owner_of(job) for job in self.holding.values()}
 
     def open_of(self, user: str) -> int:
         """Return the number of open jobs of a user, without examining the whole queue."""
-        waiting = sum([count for (_, who), count in self._queued.items() if who.user == user])
+        waiting = sum(
+            [count for (_, limited_user), count in self._queued.items() if limited_user.user == user]
+        )
         return waiting + sum([job.user == user for job in self.holding.values()])
 
     def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: HostLimits, now: float) -> Plan:
@@ -322,14 +334,14 @@ class JobTable:
 
     def pick(self, demand: Demand) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Return the lowest free indices of the site's own resources for a job."""
-        found = []
+        resources = []
         for name, count in demand.resources:
             resource = self.order.policy.resource(name)
-            held = (dict(job.resources).get(name, ()) for job in self._busy())
-            taken = {index for indices in held for index in indices}
-            free = [index for index in range(resource.count if resource else 0) if index not in taken]
-            found.append((name, tuple(free[:count])))
-        return tuple(found)
+            index_tuples = (dict(job.resources).get(name, ()) for job in self._busy())
+            used = {index for indices in index_tuples for index in indices}
+            free = [index for index in range(resource.count if resource else 0) if index not in used]
+            resources.append((name, tuple(free[:count])))
+        return tuple(resources)
 
     def _busy(self) -> list[Job]:
         """Return the running jobs; a job that is only being cleaned up uses nothing but its GPUs."""
@@ -435,8 +447,8 @@ class Array(Struct):
 class Arrays:
     """The index of open arrays. `made(array)` returns the indices of the tasks that have rows."""
 
-    def __init__(self, made: Callable[[int], Iterable[int]] = lambda array: ()) -> None:
-        self._made = made
+    def __init__(self, made_tasks: Callable[[int], Iterable[int]] = lambda array: ()) -> None:
+        self._made = made_tasks
         self._arrays: dict[int, Array] = {}
 
     def get(self, array: int) -> Array | None:
@@ -487,13 +499,13 @@ class Arrays:
 
     def next_task(self, array: int) -> int | None:
         """Return the lowest task of the rest that may start; None if there is none."""
-        it = self._arrays[array]
-        return lowest(it.rest & it.open) if it.rest & it.open else None
+        entry = self._arrays[array]
+        return lowest(entry.rest & entry.open) if entry.rest & entry.open else None
 
     def ready(self, job: Job) -> int:
         """Return the number of tasks of a pending row that may start now."""
-        it = self._arrays[job.array]
-        return max(0, min(it.room, (it.rest & it.open).bit_count() if job.is_rest else 1))
+        entry = self._arrays[job.array]
+        return max(0, min(entry.room, (entry.rest & entry.open).bit_count() if job.is_rest else 1))
 
 
 class WaitIndex:
@@ -530,9 +542,9 @@ class WaitIndex:
         if began or job.state.is_final:
             self._stir(job)
         if waits:
-            for when in (opens(job), last_start(job) if job.request.deadline else 0.0):
-                if when > self.now:
-                    heappush(self._timers, (when, job.id))
+            for opening in (opens(job), last_start(job) if job.request.deadline else 0.0):
+                if opening > self.now:
+                    heappush(self._timers, (opening, job.id))
 
     def _index(self, before: Job | None, job: Job) -> None:
         if before is not None and before.depends and before.state is JobState.PENDING:
@@ -547,10 +559,10 @@ class WaitIndex:
         self.conditions[job.uid] += len(terms) if present else -len(terms)
         for term in terms:
             if term.kind == "singleton":
-                held = self._single.setdefault((job.uid, job.request.name), set())
+                job_ids = self._single.setdefault((job.uid, job.request.name), set())
             else:
-                held = self._dependants.setdefault((term.job, term.task), set())
-            (held.add if present else held.discard)(job.id)
+                job_ids = self._dependants.setdefault((term.job, term.task), set())
+            (job_ids.add if present else job_ids.discard)(job.id)
 
     def _name(self, before: Job | None, job: Job) -> None:
         """Index a job by name. At its end the first singleton job of that name is evaluated."""
@@ -564,9 +576,9 @@ class WaitIndex:
         if not job.state.is_final:
             self._same.setdefault(key, set()).add(job.id)
             return
-        others = self._same.get(key, set())
-        others.discard(job.id)
-        if not others:
+        namesakes = self._same.get(key, set())
+        namesakes.discard(job.id)
+        if not namesakes:
             self._same.pop(key, None)
 
     def _stir(self, job: Job) -> None:
@@ -603,27 +615,27 @@ class WaitIndex:
         """
         if self._same is None:
             self._same = {}
-            for one in self._jobs():
-                self._same.setdefault((one.uid, one.request.name), set()).add(one.id)
+            for open_job in self._jobs():
+                self._same.setdefault((open_job.uid, open_job.request.name), set()).add(open_job.id)
         return self._same.get((job.uid, job.request.name), ())
 
     # -- time -----------------------------------------------------------------------------------
 
-    def ring(self, when: float, job_id: int) -> None:
+    def ring(self, at: float, job_id: int) -> None:
         """Schedule the next examination of a job (seconds since the epoch); once, if it is repeated."""
-        if (when, job_id) not in self._rung:
-            self._rung.add((when, job_id))
-            heappush(self._timers, (when, job_id))
+        if (at, job_id) not in self._rung:
+            self._rung.add((at, job_id))
+            heappush(self._timers, (at, job_id))
 
     def due(self, now: float) -> list[int]:
         """Return and remove the jobs that are due for examination. `now`: seconds since the epoch."""
         self.now = now
-        found = []
+        job_ids = []
         while self._timers and self._timers[0][0] <= now:
             timer = heappop(self._timers)
             self._rung.discard(timer)
-            found.append(timer[1])
-        return found
+            job_ids.append(timer[1])
+        return job_ids
 
     @property
     def next_due(self) -> float | None:

@@ -232,8 +232,8 @@ class MailDesk:
         """Note the time of the next mail about the time limit of a running job, after `since`."""
         self._timed.pop(job.id, None)
         is_whole = bool(job.array) and not mail.wants(job, mail.ARRAY_TASKS)
-        if job.state is JobState.RUNNING and not is_whole and (found := mail.next_part(job, since)):
-            self._timed[job.id] = found
+        if job.state is JobState.RUNNING and not is_whole and (next_part := mail.next_part(job, since)):
+            self._timed[job.id] = next_part
 
     def ring(self, now: float) -> None:
         """Create the mails about used parts of time limits, and about mails that were left out."""
@@ -416,7 +416,7 @@ class MailRoom:
         """Return the seconds until `look` has something to do; None: nothing is due."""
         start = self._mailer.due(now) if self._mailer is not None else None
         again = max(0.0, self._retry_at - now) if self._desk.has_unposted else None
-        return min((one for one in (start, again) if one is not None), default=None)
+        return min((pause for pause in (start, again) if pause is not None), default=None)
 
     def look(self, now: float) -> None:
         """Start the mailer again if it has ended, and post mails again that could not be posted."""

@@ -124,8 +124,8 @@ class PastJobs:
     def read_runs(self, since: float) -> None:
         """Read the last runs that ended after `since` (epoch seconds), for forecasts. Raises Unreadable."""
         with self._reading() as reader:
-            found = reader.runs(since, _REMEMBERED) if reader else []
-        self._runs.extend(_run(*row) for row in reversed(found))
+            rows = reader.runs(since, _REMEMBERED) if reader else []
+        self._runs.extend(_run(*row) for row in reversed(rows))
 
     def moved(self, accounts: Iterable[JobAccount]) -> None:
         """Remember the runs of jobs that were deleted from the queue, for forecasts."""
@@ -321,8 +321,8 @@ class Mover:
     def stored(self, jobs: Sequence[int], refused: Sequence[int]) -> None:
         """Note that jobs are in the accounts, except for the refused ones."""
         sent, self._under_way = self._under_way, {}
-        for one in refused:
-            log.warning("job %d stays in the queue: the accounts refuse it", one)
+        for job_id in refused:
+            log.warning("job %d stays in the queue: the accounts refuse it", job_id)
         self._left.update(refused)
         self._stored |= {job: sent[job] for job in jobs if job in sent and job not in refused}
 

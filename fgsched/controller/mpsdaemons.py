@@ -116,19 +116,21 @@ class MpsServers:
     def due(self, now: float) -> float | None:
         """Return the seconds until a turn is needed; None: it is not. `now`: seconds since the epoch."""
         times = (min(server.until or server.asks_at, server.asks_at) for server in self._servers.values())
-        due = min(times, default=float("inf"))
-        return None if due == float("inf") else max(0.0, due - now)
+        turn_at = min(times, default=float("inf"))
+        return None if turn_at == float("inf") else max(0.0, turn_at - now)
 
     # -- jobs -----------------------------------------------------------------------------------
 
-    def wish(self, job: Job, given: Sequence[GpuAllocation], policy: Policy, now: float) -> MpsUse | None:
+    def wish(
+        self, job: Job, allocations: Sequence[GpuAllocation], policy: Policy, now: float
+    ) -> MpsUse | None:
         """Return how a job that starts uses MPS; None: its GPUs have none."""
-        if not self.host.settings.gpus or len(given) != 1:
+        if not self.host.settings.gpus or len(allocations) != 1:
             return None
         percent = mps.percent_of(job, compute_policy_of(job, policy), self.host.settings)
         if not percent:
             return None
-        gpu = given[0]
+        gpu = allocations[0]
         server = mps.usable(self._servers, (job.uid, gpu.gpu)) or self._new(job, gpu, now)
         why = server.why
         if server.phase is Phase.DUE and server.name not in self._servers:
@@ -141,8 +143,8 @@ class MpsServers:
     def _new(self, job: Job, gpu: GpuAllocation, now: float) -> MpsDaemon:
         self._number = number = max(self._number + 1, mps.number_at(now))
         until = now + mps.DUE_TIME
-        who = MpsDaemon(uid=job.uid, gid=job.gid, user=job.user, gpu=gpu.gpu, uuid=gpu.uuid, number=number)
-        return replace(who, until=until)
+        daemon = MpsDaemon(uid=job.uid, gid=job.gid, user=job.user, gpu=gpu.gpu, uuid=gpu.uuid, number=number)
+        return replace(daemon, until=until)
 
     # -- the turn -------------------------------------------------------------------------------
 
@@ -150,11 +152,11 @@ class MpsServers:
         """Take in an event about a daemon."""
         match event:
             case JobStarted(job=server, attempt=number, shepherd=shepherd):
-                if known := self._servers.get((*mps.key_of(server), number)):
-                    self._started(engine, known, shepherd, now)
+                if daemon := self._servers.get((*mps.key_of(server), number)):
+                    self._started(engine, daemon, shepherd, now)
             case ServerAnswered(job=server, attempt=number):
-                if known := self._servers.get((*mps.key_of(server), number)):
-                    self._servers[known.name] = _answered(known, event, now)
+                if daemon := self._servers.get((*mps.key_of(server), number)):
+                    self._servers[daemon.name] = _answered(daemon, event, now)
             case (
                 StartFailed(job=server, attempt=number, why=why)
                 | HostShort(job=server, attempt=number, why=why)
@@ -195,7 +197,7 @@ class MpsServers:
         if not self._servers and self._is_checked:
             return
         self._is_checked = True
-        self._servers = {name: mps.at(one, now) for name, one in self._servers.items()}
+        self._servers = {name: mps.at(daemon, now) for name, daemon in self._servers.items()}
         for _ in range(_PASSES):
             jobs = mps.uses(engine.jobtable.holding.values())
             cancelled = [job for job in jobs if mps.is_asking(job) and job.is_to_end]
@@ -243,7 +245,7 @@ class MpsServers:
         engine.then(LaunchAttempt(after, engine.jobtable.given[job.id]))
 
     def _forget_over(self, jobs: Sequence[Job]) -> None:
-        over = [name for name, one in self._servers.items() if mps.is_over(one, jobs)]
+        over = [name for name, daemon in self._servers.items() if mps.is_over(daemon, jobs)]
         for name in over:
             del self._servers[name]
 
@@ -389,26 +391,26 @@ class MpsDesk:
     def why_ended(self, server: int, number: int) -> str:
         """Return why a daemon has ended, and remove what it left; "": it runs."""
         job = _named(server, number)
-        seen = self._launcher.seize(job)
-        if isinstance(seen, Alive):
+        status = self._launcher.seize(job)
+        if isinstance(status, Alive):
             return ""
         self._launcher.kill_remaining(job)
         self._launcher.forget(job)
         self._launcher.run.clear(server, number)
-        if not isinstance(seen, Result):
+        if not isinstance(status, Result):
             return "it was killed"
-        return seen.detail or (
-            f"exit status {os.waitstatus_to_exitcode(seen.status)}" if seen.status else "it quit"
+        return status.detail or (
+            f"exit status {os.waitstatus_to_exitcode(status.status)}" if status.status else "it quit"
         )
 
     def find(self, names: Iterable[tuple[int, int]]) -> list[RunningDaemon]:
         """Return the daemons that run, `names` (id, number) among them. Remove the files of ended ones."""
         running_daemons = []
         for server, number in sorted({*self._left(), *names}):
-            seen = self._launcher.seize(_named(server, number))
-            if isinstance(seen, Alive):
-                running_daemons.append(RunningDaemon(server, number, seen.shepherd))
-            elif not isinstance(seen, Unclaimed):
+            status = self._launcher.seize(_named(server, number))
+            if isinstance(status, Alive):
+                running_daemons.append(RunningDaemon(server, number, status.shepherd))
+            elif not isinstance(status, Unclaimed):
                 self.why_ended(server, number)
         return running_daemons
 
@@ -456,11 +458,11 @@ class MpsDesk:
         pids: set[int],
         ran: Ran,
     ) -> None:
-        own = sorted(pids.intersection(mps.pids_of(ran.output)))
-        if not own:
+        client_pids = sorted(pids.intersection(mps.pids_of(ran.output)))
+        if not client_pids:
             self._ended(*key)
             return
-        words = "".join(f"terminate_client {server} {pid}\n" for server in servers for pid in own)
+        words = "".join(f"terminate_client {server} {pid}\n" for server in servers for pid in client_pids)
         self._command(*name, words, lambda ran: self._ended(*key), _END_CLIENT)
 
     def _ended(self, job: int, attempt: int) -> None:
@@ -476,15 +478,15 @@ class MpsDesk:
     # -- commands -------------------------------------------------------------------------------
 
     def _command(
-        self, server: int, number: int, words: str, done: Callable[[Ran], None], seconds: float = _ANSWER
+        self, server: int, number: int, words: str, callback: Callable[[Ran], None], seconds: float = _ANSWER
     ) -> None:
-        """Give a daemon commands, one in each line; `done` is called with its answer."""
+        """Give a daemon commands, one in each line; `callback` is called with its answer."""
         place = self.directory(server, number)
         uid, gid = mps.key_of(server)[0], -1
         try:
             gid = os.stat(place).st_gid
         except OSError:
-            done(Ran(number=0, problem="its directory is gone"))
+            callback(Ran(number=0, problem="its directory is gone"))
             return
         run = HookRun(
             path=self.settings.program,
@@ -496,7 +498,7 @@ class MpsDesk:
             gid=gid,
             owner=uid,
         )
-        self._runner.run(run, done)
+        self._runner.run(run, callback)
 
 
 def _named(server: int, number: int) -> Job:

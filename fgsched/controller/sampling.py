@@ -102,21 +102,21 @@ class Sampling:
             gpu_allocation.uuid: gpu_allocation.gpu
             for gpu_allocation in self._engine.jobtable.given.get(job.id, ())
         }
-        found = []
+        uses = []
         for gpu in self._look_before.gpus if self._look_before is not None else ():
             if gpu.uuid in charged:
                 process_looks = [process for process in gpu.processes if process.job == job.id]
                 busy = [process_look.busy for process_look in process_looks if process_look.busy is not None]
                 total = sum(busy) if busy or not process_looks else None
                 memory = sum(process_look.memory for process_look in process_looks)
-                found.append(OnGpu(gpu=charged[gpu.uuid], memory=memory, busy=total))
-        return found
+                uses.append(OnGpu(gpu=charged[gpu.uuid], memory=memory, busy=total))
+        return uses
 
-    def see(self, seen: Seen, answer: gpus.GpuAnswer) -> None:
+    def see(self, gpu_view: Seen, answer: gpus.GpuAnswer) -> None:
         """Add one look at the GPUs to the samples."""
         wall, clock = time.time(), time.monotonic()
         self._record_gpus(wall, clock)
-        look = self._look(seen, answer, wall, clock)
+        look = self._look(gpu_view, answer, wall, clock)
         self._look_before = None if look.error else look
         self._send(*self._sampled.samples.look(look))
 
@@ -138,16 +138,16 @@ class Sampling:
 
     # -- a look ---------------------------------------------------------------------------------
 
-    def _look(self, seen: Seen, answer: gpus.GpuAnswer, wall: float, clock: float) -> Look:
-        if answer.error or not seen.readings:
+    def _look(self, gpu_view: Seen, answer: gpus.GpuAnswer, wall: float, clock: float) -> Look:
+        if answer.error or not gpu_view.readings:
             return Look(wall=wall, clock=clock, error=answer.error or "there is no GPU")
         states = self._engine.gpu_states
         return Look(
             wall=wall,
             clock=clock,
             gpus=tuple(
-                self._gpu(states.gpu(index), reading, seen, answer.people)
-                for index, reading in seen.readings.items()
+                self._gpu(states.gpu(index), reading, gpu_view, answer.people)
+                for index, reading in gpu_view.readings.items()
                 if index in states
             ),
             jobs=tuple(self._jobs()),
@@ -155,8 +155,8 @@ class Sampling:
             waiting=self._demand(clock),
         )
 
-    def _gpu(self, gpu: Gpu, reading: Reading, seen: Seen, people: Mapping[int, gpus.Person]) -> GpuLook:
-        process_looks = [self._process(process, seen.owners, people) for process in reading.processes]
+    def _gpu(self, gpu: Gpu, reading: Reading, gpu_view: Seen, people: Mapping[int, gpus.Person]) -> GpuLook:
+        process_looks = [self._process(process, gpu_view.owners, people) for process in reading.processes]
         looks = [
             ProcessLook(pid=gpu_process.pid, busy=gpu_process.busy, has_ended=True)
             for gpu_process in reading.past
@@ -179,15 +179,17 @@ class Sampling:
         )
 
     def _process(
-        self, one: GpuProcess, owners: Mapping[int, int], people: Mapping[int, gpus.Person]
+        self, process: GpuProcess, owners: Mapping[int, int], people: Mapping[int, gpus.Person]
     ) -> ProcessLook:
-        job = owners.get(one.pid)
+        job = owners.get(process.pid)
         if job is not None:
-            return ProcessLook(pid=one.pid, memory=one.memory, busy=one.busy, job=job)
-        person = people.get(one.pid)
+            return ProcessLook(pid=process.pid, memory=process.memory, busy=process.busy, job=job)
+        person = people.get(process.pid)
         user = self._people.name(person.uid) if person else "unknown"
         command = person.command if person else ""
-        return ProcessLook(pid=one.pid, memory=one.memory, busy=one.busy, user=user, command=command)
+        return ProcessLook(
+            pid=process.pid, memory=process.memory, busy=process.busy, user=user, command=command
+        )
 
     def _jobs(self) -> Iterator[JobLook]:
         jobtable = self._engine.jobtable
@@ -274,8 +276,8 @@ def _local_names(passwd: Path) -> dict[int, str]:
     local_names: dict[int, str] = {}
     with suppress(OSError), passwd.open(errors="replace") as file:
         for line in file.read(_LONGEST_PASSWD).splitlines():
-            name, _, rest = line.partition(":")
-            uid = rest.split(":")[1:2]
+            name, _, fields = line.partition(":")
+            uid = fields.split(":")[1:2]
             if uid and uid[0].isdecimal():
                 local_names.setdefault(int(uid[0]), name)
     return local_names

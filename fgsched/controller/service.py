@@ -198,8 +198,8 @@ def _of_users(places: Paths, config: Config, name: str) -> tuple[Spaces | None, 
     return Spaces(places.run, size=config.run_space), cgroups.PidsCgroups(name, config.max_processes)
 
 
-def _scratch(places: Paths, own: Path, config: Config) -> Scratch:
-    return Scratch(own, f"{config.tmp}/fg-", for_all=places.mode == "system")
+def _scratch(places: Paths, own_directory: Path, config: Config) -> Scratch:
+    return Scratch(own_directory, f"{config.tmp}/fg-", for_all=places.mode == "system")
 
 
 log = logging.getLogger("fgsched.controller")
@@ -623,7 +623,7 @@ class Controller:
     def _timeout(self) -> float | None:
         """Return the seconds until something is due, or None."""
         with self._loop.faults.contained("the timers"):
-            return min((due for due in self._dues() if due is not None), default=None)
+            return min((seconds for seconds in self._dues() if seconds is not None), default=None)
         return _LONGEST_FAULTY
 
     def _dues(self) -> Iterator[float | None]:

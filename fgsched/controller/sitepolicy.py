@@ -117,8 +117,8 @@ class SitePolicy:
     @property
     def overrides(self) -> Overrides:
         """The partition settings that operators changed."""
-        found: Overrides = self._store.kept.recall_json(_PARTITIONS, {})
-        return found
+        stored: Overrides = self._store.kept.recall_json(_PARTITIONS, {})
+        return stored
 
     def doubts(self, host: HostSize) -> list[str]:
         """Return the warnings about the settings in effect, with the operators' changes."""
@@ -155,8 +155,8 @@ class SitePolicy:
 
     def reserve(self, records: Iterable[ReservationRecord], now: float) -> None:
         """Store reservations and use them at once. `now`: seconds since the epoch."""
-        kept = [to_builtins(record) for record in records if record.end > now]
-        self._store.kept.remember(_RESERVATIONS, json.dumps(kept))
+        documents = [to_builtins(record) for record in records if record.end > now]
+        self._store.kept.remember(_RESERVATIONS, json.dumps(documents))
         self._use_reservations()
 
     def _use_reservations(self) -> None:
@@ -165,11 +165,11 @@ class SitePolicy:
 
     def reservation(self, record: ReservationRecord) -> Reservation:
         """Convert a stored reservation. GPUs that no longer exist are omitted."""
-        there = {gpu.uuid: gpu for gpu in self._gpus.gpus}
+        gpu_of = {gpu.uuid: gpu for gpu in self._gpus.gpus}
         holds = [
             Hold(gpu=gpu.index, share=share, memory=gpu.usable * share // WHOLE)
             for uuid, share in record.gpus
-            if (gpu := there.get(uuid))
+            if (gpu := gpu_of.get(uuid))
         ]
         return Reservation(
             name=record.name,
@@ -184,8 +184,8 @@ class SitePolicy:
     def tidy(self, now: float) -> None:
         """Forget the reservations that ended before `now` (seconds since the epoch)."""
         if any(reservation.end <= now for reservation in self.policy.reservations):
-            left = tuple(reservation for reservation in self.policy.reservations if reservation.end > now)
-            self.policy = structs.replace(self.policy, reservations=left)
+            current = tuple(reservation for reservation in self.policy.reservations if reservation.end > now)
+            self.policy = structs.replace(self.policy, reservations=current)
 
     def next_due(self, now: float) -> float | None:
         """Return the next begin or end of a reservation (seconds since the epoch), or None."""

@@ -138,10 +138,10 @@ class Eligibility:
     def _is_alone(self, job: Job) -> bool:
         """Tell whether no other job of this name and user is running or was submitted earlier (singleton)."""
         jobtable = self._engine.jobtable
-        others = (jobtable.jobs[one] for one in jobtable.wait_index.same(job) if one != job.id)
+        namesakes = (jobtable.jobs[job_id] for job_id in jobtable.wait_index.same(job) if job_id != job.id)
         return not any(
             other.state.holds or other.id < job.id
-            for other in others
+            for other in namesakes
             if not (job.array and other.array == job.array)
         )
 
@@ -152,8 +152,8 @@ class Eligibility:
             array = jobtable.arrays.get(term.job)
             if array is not None and array.rest >> term.task & 1:
                 return Fact(is_over=False)
-            if (own := store.tasks.get(term.job, term.task)) is not None:
-                return fact_of(own.job)
+            if (task_record := store.tasks.get(term.job, term.task)) is not None:
+                return fact_of(task_record.job)
         job = jobtable.jobs.get(term.job) or self._past(term.job)
         if job is None or term.task is not None or job.array != job.id:
             return None if job is None else fact_of(job)
@@ -180,32 +180,37 @@ class Eligibility:
 
     # -- tasks that correspond ------------------------------------------------------------------
 
-    def _open(self, rest: Job, dependency: Dependency, now: float) -> None:
+    def _open(self, array_row: Job, dependency: Dependency, now: float) -> None:
         """Make the pending tasks eligible if their corresponding tasks have completed."""
-        array = self._engine.jobtable.arrays.get(rest.array)
-        terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
+        array = self._engine.jobtable.arrays.get(array_row.array)
+        terms = [term for term in dependency.terms if _corresponds(array_row, term, dependency)]
         if array is None or array.is_examined or not terms:
             return
         try:
             ended = set().union(*(self._engine.store.tasks.ended(term.job) for term in terms))
         except Unreadable:
-            self._engine.jobtable.wait_index.ring(now + _UNREADABLE, rest.id)
+            self._engine.jobtable.wait_index.ring(now + _UNREADABLE, array_row.id)
             return
         array.is_examined = True  # each later end is examined by itself
         for task in ended:
-            self._pair(rest.id, task, now)
+            self._pair(array_row.id, task, now)
 
     def _pair(self, job_id: int, task: int | None, now: float) -> None:
         """Update the task that corresponds to a task that has ended."""
         jobtable = self._engine.jobtable
-        rest = jobtable.jobs.get(job_id)
-        if rest is None or not rest.is_rest or not rest.depends or rest.state is not JobState.PENDING:
+        array_row = jobtable.jobs.get(job_id)
+        if (
+            array_row is None
+            or not array_row.is_rest
+            or not array_row.depends
+            or array_row.state is not JobState.PENDING
+        ):
             return
         if task is None:
             jobtable.wait_index.stirred.add(job_id)
             return
-        array, dependency = jobtable.arrays.get(rest.array), parse_dependency(rest.depends)
-        terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
+        array, dependency = jobtable.arrays.get(array_row.array), parse_dependency(array_row.depends)
+        terms = [term for term in dependency.terms if _corresponds(array_row, term, dependency)]
         if array is None or not terms or not array.rest >> task & 1:
             return
         try:
@@ -215,27 +220,27 @@ class Eligibility:
             jobtable.wait_index.ring(now + _UNREADABLE, job_id)
             return
         if any(fact is None or fact.has_failed for fact in facts):
-            self._never(self.split(rest, task), now)
+            self._never(self.split(array_row, task), now)
         elif all(fact.is_over for fact in facts if fact is not None):
             array.open |= 1 << task
-            jobtable.offer(rest)
+            jobtable.offer(array_row)
 
     # -- rows of arrays -------------------------------------------------------------------------
 
-    def split(self, rest: Job, task: int, *, depends: str | None = None) -> Job:
+    def split(self, array_row: Job, task: int, *, depends: str | None = None) -> Job:
         """Give one pending task its own row."""
         engine = self._engine
-        is_last = engine.jobtable.take(rest, task)
-        opened_at = self._opened(rest, task) if rest.depends and depends == "" else 0.0
-        depends = for_task(rest.depends, task) if depends is None else depends
-        made = engine.store.tasks.make(rest, task, is_last=is_last, depends=depends, opened_at=opened_at)
-        assert made is not None, "what the book has waiting, the store has"
-        engine.jobtable.put(made)
-        return made
+        is_last = engine.jobtable.take(array_row, task)
+        opened_at = self._opened(array_row, task) if array_row.depends and depends == "" else 0.0
+        depends = for_task(array_row.depends, task) if depends is None else depends
+        row = engine.store.tasks.make(array_row, task, is_last=is_last, depends=depends, opened_at=opened_at)
+        assert row is not None, "what the book has waiting, the store has"
+        engine.jobtable.put(row)
+        return row
 
-    def _opened(self, rest: Job, task: int) -> float:
+    def _opened(self, array_row: Job, task: int) -> float:
         """Return the end time of the last corresponding task."""
-        terms = parse_dependency(rest.depends).terms
+        terms = parse_dependency(array_row.depends).terms
         try:
             job_records = [self._engine.store.tasks.get(term.job, task) for term in terms]
         except Unreadable:
@@ -371,13 +376,13 @@ def culprits(
         snapshot = jobtable.snapshot(gpus, readings, limits=limits, now=now)
     except Exception:
         return []
-    found = []
+    job_ids = []
     for group in list(snapshot.queue.groups):
         first = next(group.in_order())[1]
         entry = snapshot.queue.entry(first)
         if entry is not None and _fails(partial(_plan_alone, snapshot, entry)):
-            found += [job_id for _, job_id in group.in_order()]
-    return found
+            job_ids += [job_id for _, job_id in group.in_order()]
+    return job_ids
 
 
 def _plan_alone(snapshot: Snapshot, entry: QueuedJob) -> None:
@@ -430,8 +435,8 @@ class Preempter:
                 continue
             for victim in chosen:
                 _preempt(host, victim, entry.id, now)
-            gone = {victim.job.id for victim in chosen}
-            occupants = [occupant for occupant in occupants if occupant.job.id not in gone]
+            victim_ids = {victim.job.id for victim in chosen}
+            occupants = [occupant for occupant in occupants if occupant.job.id not in victim_ids]
             snapshot = without(snapshot, chosen)
             starts, served = snapshot.plan().starts, served + 1
         return served > 0
@@ -442,10 +447,10 @@ class Preempter:
         """Note when a job's preempt_exempt ends, because no event reports it."""
         for occupant in occupants:
             for name in entry.partitions:
-                how = preempt_rule_for(host.policy, entry.kind, name, occupant.job)
-                when = occupant.since + how.exempt if how is not None else 0.0
-                if when > snapshot.now:
-                    host.jobtable.wait_index.ring(when, entry.id)
+                rule = preempt_rule_for(host.policy, entry.kind, name, occupant.job)
+                exempt_until = occupant.since + rule.exempt if rule is not None else 0.0
+                if exempt_until > snapshot.now:
+                    host.jobtable.wait_index.ring(exempt_until, entry.id)
 
     # -- going on -------------------------------------------------------------------------------
 
@@ -485,7 +490,9 @@ def _leaving(host: PreemptionHost, snapshot: Snapshot) -> list[Victim]:
     """Return the jobs that are being preempted."""
     jobs = host.jobtable.holding
     return [
-        Victim(one, jobs[one.id].preempt_mode) for one in snapshot.running if jobs[one.id].is_being_preempted
+        Victim(running_job, jobs[running_job.id].preempt_mode)
+        for running_job in snapshot.running
+        if jobs[running_job.id].is_being_preempted
     ]
 
 
@@ -550,30 +557,30 @@ def _is_in_the_way(host: PreemptionHost, job: Job, now: float) -> bool:
 
 def _comes_first(host: PreemptionHost, snapshot: Snapshot, start: JobStart, job: Job) -> bool:
     kind = snapshot.queue.kind(start.job_id)
-    running = next(one for one in snapshot.running if one.id == job.id)
+    running = next(candidate for candidate in snapshot.running if candidate.id == job.id)
     return kind is not None and preempt_rule_for(host.policy, kind, start.partition, running) is not None
 
 
 def _with(snapshot: Snapshot, host: PreemptionHost, job: Job) -> Snapshot:
     """Return the snapshot with the job resumed."""
-    taken = {hold.gpu: hold.share for hold in _whole(host, job)}
-    free = [replace(room, share=room.share - taken.get(room.gpu.index, 0)) for room in snapshot.free]
+    share_of = {hold.gpu: hold.share for hold in _whole(host, job)}
+    free = [replace(room, share=room.share - share_of.get(room.gpu.index, 0)) for room in snapshot.free]
     cpus = snapshot.host.cpus - job.request.demand.cpus
     return replace(snapshot, free=free, host=replace(snapshot.host, cpus=cpus))
 
 
-def go_on(host: PreemptionHost, job: Job, now: float, said: Outcome | None = None) -> None:
+def go_on(host: PreemptionHost, job: Job, now: float, outcome: Outcome | None = None) -> None:
     """Resume a suspended job with its whole allocation.
 
-    `said` is the outcome for a request, if there is one.
+    `outcome` is the outcome for a request, if there is one.
     """
     changes: dict[str, object] = {"suspended": suspended_seconds(job, now), "suspended_at": None}
-    if (found := job.suspending_preemption) is not None:
-        over = replace(found, attempt=0)
+    if (preemption := job.suspending_preemption) is not None:
+        over = replace(preemption, attempt=0)
         changes |= {"holds": _whole(host, job), "preemption": over, "reason": Reason.NONE}
     after = job.advance(JobState.RUNNING, **changes)
     host.step(job, after, now)
-    host.then(ResumeOrder(after, said))
+    host.then(ResumeOrder(after, outcome))
 
 
 def preemption_notes(jobtable: JobTable, job: Job) -> list[Note]:
@@ -583,13 +590,13 @@ def preemption_notes(jobtable: JobTable, job: Job) -> list[Note]:
     if (preemption := preemption_of(job)) is not None:
         return [preemption]
     going = [
-        (one.id, order.until)
-        for one in jobtable.holding.values()
-        if (order := one.ending_preemption) is not None and order.by == job.id
+        (holder.id, order.until)
+        for holder in jobtable.holding.values()
+        if (order := holder.ending_preemption) is not None and order.by == job.id
     ]
     if not going or job.state is not JobState.PENDING:
         return []
-    return [Preempting(jobs=tuple(one for one, _ in going), until=max(until for _, until in going))]
+    return [Preempting(jobs=tuple(job_id for job_id, _ in going), until=max(until for _, until in going))]
 
 
 def outlook(host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob) -> list[Note]:
@@ -600,10 +607,10 @@ def outlook(host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob) -> list[
     if chosen := victims(snapshot, entry, occupants):
         return [Outlook(victims=tuple(victim.job.id for victim in chosen))]
     free_at = [
-        occupant.since + how.exempt
+        occupant.since + rule.exempt
         for occupant in occupants
         for name in entry.partitions
-        if (how := preempt_rule_for(host.policy, entry.kind, name, occupant.job)) is not None
+        if (rule := preempt_rule_for(host.policy, entry.kind, name, occupant.job)) is not None
     ]
     if not free_at:
         return [Outlook(no_candidates=True)]

@@ -33,7 +33,7 @@ class AttemptLauncher(Protocol):
 
     boot: str
 
-    def start(self, job: Job, given: Sequence[GpuAllocation]) -> None:
+    def start(self, job: Job, allocations: Sequence[GpuAllocation]) -> None:
         """Begin an attempt, leaving a trace that `seize` finds. JobStarted or StartFailed follows."""
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
@@ -344,7 +344,7 @@ class Epilogs(Protocol):
     def runs(self, job_id: int) -> bool:
         """Tell whether the epilog of this job is running."""
 
-    def run(self, job: Job, given: Sequence[GpuAllocation]) -> None:
+    def run(self, job: Job, allocations: Sequence[GpuAllocation]) -> None:
         """Run the epilog of an attempt; EpilogDone follows. It may be repeated after a crash."""
 
 
@@ -357,7 +357,7 @@ class NoEpilogs:
         """Return False."""
         return False
 
-    def run(self, job: Job, given: Sequence[GpuAllocation]) -> None:
+    def run(self, job: Job, allocations: Sequence[GpuAllocation]) -> None:
         """Never called."""
 
 
@@ -427,9 +427,9 @@ class EngineContext(Protocol):
 
     def change(self, before: Job, now: float, **changes: object) -> Job: ...
 
-    def end(self, job: Job, how: Finish, now: float) -> None: ...
+    def end(self, job: Job, finish: Finish, now: float) -> None: ...
 
-    def take_up(self, job: Job, seen: Seen, now: float) -> None: ...
+    def take_up(self, job: Job, status: Seen, now: float) -> None: ...
 
     def then(self, effect: Effect) -> None: ...
 
@@ -464,7 +464,7 @@ class Executor:
             RelimitOrder: lambda launcher, job: launcher.relimit(job),
         }
         self._orders = orders
-        own: dict[type, tuple[str, Callable[[Any], None]]] = {
+        acts: dict[type, tuple[str, Callable[[Any], None]]] = {
             LaunchAttempt: ("launch", self._launch),
             Follow: ("follow", self._follow),
             Remind: ("signal", self._remind),
@@ -480,10 +480,10 @@ class Executor:
             AskGpus: ("ask", self._ask),
             QueueMail: ("mail", self._mail),
         }
-        own |= dict.fromkeys(orders, ("signal", self._order))
+        acts |= dict.fromkeys(orders, ("signal", self._order))
         self._acts = {
             kind: (f"controller_before_{name}", act, f"controller_after_{name}")
-            for kind, (name, act) in own.items()
+            for kind, (name, act) in acts.items()
         }
 
     def perform(self, effect: Effect) -> None:

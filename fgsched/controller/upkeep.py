@@ -104,10 +104,10 @@ class Presence:
             log.error("%s is gone: the run directory is left as it is", self._places.queue)
             return
         try:
-            made = self._made()
+            created = self._made()
             self._watch()
             while more := self._made():  # that was removed before it was watched
-                made += more
+                created += more
                 self._watch()
         except (OSError, FgschedError) as error:
             log.error("%s cannot be used: %s", self._run.path, error)
@@ -115,18 +115,18 @@ class Presence:
             self._due = now + self._pause
             return
         self._pause = _REPAIR_PAUSE
-        if made:
-            log.warning("%s: made again after they were removed: %s", self._run.path, ", ".join(made))
+        if created:
+            log.warning("%s: made again after they were removed: %s", self._run.path, ", ".join(created))
 
     def _made(self) -> list[str]:
         self._places.prepare(os.geteuid())
-        made = self._run.mend()
+        created = self._run.mend()
         if not generations.is_linked(self._places.run):
             generations.link(self._places.run, self._run.path)  # by renaming, which is heard here
         if not self._places.socket.is_socket():
             self._listen()
-            made.append(self._places.socket.name)
-        return made
+            created.append(self._places.socket.name)
+        return created
 
 
 # -- scripts, environments and accounting that are too old -----------------------------------------
@@ -251,8 +251,8 @@ class Pruner:
             return
         self._whole_at = now + _ROUND
         first = None if self.keep.seconds == FOREVER else self._store.idle.first()
-        due = _LONGEST_SLEEP if first is None else first + self.keep.seconds - wall
-        self._due = now + min(_LONGEST_SLEEP, max(_ROUND, due))
+        pause = _LONGEST_SLEEP if first is None else first + self.keep.seconds - wall
+        self._due = now + min(_LONGEST_SLEEP, max(_ROUND, pause))
 
 
 # -- jobs of an earlier queue ----------------------------------------------------------------------
@@ -262,10 +262,16 @@ class EarlierJobs:
     """Watches the processes of earlier jobs. Independent of the jobs of the current queue."""
 
     def __init__(
-        self, run: Path, own: Path, gpu_states: GpuStates, *, watch: Watch, remove: Callable[[Path], None]
+        self,
+        run: Path,
+        own_directory: Path,
+        gpu_states: GpuStates,
+        *,
+        watch: Watch,
+        remove: Callable[[Path], None],
     ) -> None:
-        """`run` is the run directory, `own` that of the current queue below it."""
-        self._run, self._own, self._gpu_states = run, own, gpu_states
+        """`run` is the run directory, `own_directory` that of the current queue below it."""
+        self._run, self._own, self._gpu_states = run, own_directory, gpu_states
         self._watch, self._remove = watch, remove
         self._watched: set[Identity] = set()
         self.jobs: tuple[Earlier, ...] = ()
@@ -279,8 +285,8 @@ class EarlierJobs:
         generations.link(self._run, self._own)
         self._tell(before)
         self._gpu_states.vacate(now)
-        for one in self.jobs:
-            self._gpu_states.occupy(one.gpus, note_of(one), now)
+        for earlier_job in self.jobs:
+            self._gpu_states.occupy(earlier_job.gpus, note_of(earlier_job), now)
 
     def told(self) -> list[EarlierJob]:
         """Return the jobs as `ping` shows them."""
@@ -302,19 +308,25 @@ class EarlierJobs:
             except OSError as error:
                 log.warning("launches of an earlier queue may still begin in %s: %s", place, error)
             alive = generations.living_jobs(place)
-            generations.remove_ended(place, {(one.job, one.attempt) for one in alive}, self._remove)
+            generations.remove_ended(
+                place, {(earlier_job.job, earlier_job.attempt) for earlier_job in alive}, self._remove
+            )
             living += alive
         return tuple(living)
 
     def _tell(self, before: tuple[Earlier, ...]) -> None:
-        known, left = {one[:3] for one in before}, {job[:3] for job in self.jobs}
-        for one in self.jobs:
-            if one[:3] not in known:
-                gpus = "any card" if one.gpus is None else f"cards {', '.join(sorted(one.gpus)) or 'none'}"
-                log.warning("%s and may use %s", note_of(one), gpus)
-        for one in before:
-            if one[:3] not in left:
-                log.warning("job %d of an earlier queue has ended", one.job)
+        known_keys, present_keys = {earlier_job[:3] for earlier_job in before}, {job[:3] for job in self.jobs}
+        for earlier_job in self.jobs:
+            if earlier_job[:3] not in known_keys:
+                gpus = (
+                    "any card"
+                    if earlier_job.gpus is None
+                    else f"cards {', '.join(sorted(earlier_job.gpus)) or 'none'}"
+                )
+                log.warning("%s and may use %s", note_of(earlier_job), gpus)
+        for earlier_job in before:
+            if earlier_job[:3] not in present_keys:
+                log.warning("job %d of an earlier queue has ended", earlier_job.job)
 
     def _follow(self, process: Identity) -> bool:
         """Call `look` when the process ends; return False if it has already ended."""
@@ -333,6 +345,6 @@ class EarlierJobs:
         self.look(time.time())
 
 
-def note_of(one: Earlier) -> str:
+def note_of(job: Earlier) -> str:
     """Return the note about an earlier job, for its GPUs."""
-    return f"job {one.job} of an earlier queue (pid {one.processes[0].pid}) runs"
+    return f"job {job.job} of an earlier queue (pid {job.processes[0].pid}) runs"

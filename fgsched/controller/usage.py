@@ -29,7 +29,7 @@ def owner_of(job: Job) -> AccountUser:
 
 
 def _owners(jobtable: JobTable) -> set[AccountUser]:
-    return {(who.account, who.user) for who in jobtable.owners()}
+    return {(limited_user.account, limited_user.user) for limited_user in jobtable.owners()}
 
 
 class UsageLedger(Protocol):
@@ -55,9 +55,9 @@ class UsageCharges:
         self._usage = self._store.usage()
         self._unwritten.clear()
 
-    def charge(self, job: Job, given: Iterable[GpuAllocation], now: float, policy: Policy) -> None:
+    def charge(self, job: Job, allocations: Iterable[GpuAllocation], now: float, policy: Policy) -> None:
         """Charge the holds of an attempt that has ended. Needs a transaction."""
-        gpus, period = charged_gpus(given), charged_period(job, now)
+        gpus, period = charged_gpus(allocations), charged_period(job, now)
         if not gpus or period is None:  # the row may be damaged
             return
         half_life = policy.weights.half_life
@@ -86,14 +86,14 @@ class UsageCharges:
     def used(self, jobtable: JobTable, policy: Policy, now: float) -> dict[AccountUser, float]:
         """Return the charged GPU seconds of each owner, decayed to `now`, including running jobs."""
         half_life = policy.weights.half_life
-        found = {owner: usage.now(now, half_life) for owner, usage in self._usage.items()}
+        seconds_of = {owner: usage.now(now, half_life) for owner, usage in self._usage.items()}
         for job_id, gpu_allocations in jobtable.given.items():
             job = jobtable.holding[job_id]
             gpus, period = charged_gpus(gpu_allocations), charged_period(job, now)
             if gpus and period is not None:
                 more = accrued(gpus, *period, now=now, half_life=half_life)
-                found[owner_of(job)] = found.get(owner_of(job), 0.0) + more
-        return found
+                seconds_of[owner_of(job)] = seconds_of.get(owner_of(job), 0.0) + more
+        return seconds_of
 
     def standings(self, jobtable: JobTable, policy: Policy, now: float) -> list[ShareStanding]:
         return standings(self.used(jobtable, policy, now), _owners(jobtable), policy)
@@ -121,12 +121,12 @@ class UsageCharges:
             jobtable.reorder(self._order)
 
 
-def charged_gpus(given: Iterable[GpuAllocation]) -> float:
+def charged_gpus(allocations: Iterable[GpuAllocation]) -> float:
     """Return the charged number of GPUs of an allocation: 0.5 is half of one GPU."""
-    return sum(gpu_allocation.charged for gpu_allocation in given) / WHOLE
+    return sum(gpu_allocation.charged for gpu_allocation in allocations) / WHOLE
 
 
-def charged_seconds(job: Job, given: Iterable[GpuAllocation], now: float) -> float:
+def charged_seconds(job: Job, allocations: Iterable[GpuAllocation], now: float) -> float:
     """Return the GPU seconds that the current attempt of a job is charged for, until `now` if it runs."""
     begin, end = charged_period(job, now) or (now, now)
-    return (end - begin) * charged_gpus(given)
+    return (end - begin) * charged_gpus(allocations)
