@@ -173,10 +173,10 @@ def _await(process: subprocess.Popen[bytes], output: Capture, errors: Capture, s
         poll.register(fd, select.POLLIN)
     try:
         while True:
-            rest = until - time.monotonic()
-            if rest <= 0:
+            remaining = until - time.monotonic()
+            if remaining <= 0:
                 raise subprocess.TimeoutExpired(process.args, seconds)
-            ready = {fd for fd, _ in poll.poll(rest * 1000)}
+            ready = {fd for fd, _ in poll.poll(remaining * 1000)}
             for fd in ready & ends.keys():
                 if not ends[fd].read():  # it stays ready after the last writer has closed it
                     poll.unregister(fd)

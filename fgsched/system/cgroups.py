@@ -174,8 +174,8 @@ def of_queue(queue: str, controller: str = "") -> Path:
         LookupError: the controller is not available here.
         OSError: the cgroup cannot be created or changed.
     """
-    own = _own_unified()
-    above = own if own == _mounted("cgroup2", "") else own.parent
+    own_cgroup = _own_unified()
+    above = own_cgroup if own_cgroup == _mounted("cgroup2", "") else own_cgroup.parent
     if controller and controller not in (above / "cgroup.controllers").read_text().split():
         raise LookupError(f"cgroup v2 has no {controller} controller here")
     if controller:
@@ -188,8 +188,8 @@ def of_queue(queue: str, controller: str = "") -> Path:
 
 
 def _own_unified() -> Path:
-    own = _mounted("cgroup2", "") / _own("")
-    return own.parent if own.name == _LEAF else own
+    own_cgroup = _mounted("cgroup2", "") / _own("")
+    return own_cgroup.parent if own_cgroup.name == _LEAF else own_cgroup
 
 
 def _enable(directory: Path, controller: str) -> None:
@@ -201,17 +201,17 @@ def _enable(directory: Path, controller: str) -> None:
     Raises:
         OSError: the cgroup cannot be changed.
     """
-    wanted = directory / "cgroup.subtree_control"
-    if controller in wanted.read_text().split():
+    control_file = directory / "cgroup.subtree_control"
+    if controller in control_file.read_text().split():
         return
     try:
-        wanted.write_text(f"+{controller}")
+        control_file.write_text(f"+{controller}")
     except OSError as error:
         if error.errno != errno.EBUSY or directory != _own_unified():
             raise
         make(directory / _LEAF)
         (directory / _LEAF / "cgroup.procs").write_text(str(os.getpid()))
-        wanted.write_text(f"+{controller}")
+        control_file.write_text(f"+{controller}")
 
 
 def _version_1(controller: str) -> Path:
@@ -225,10 +225,10 @@ def _version_1(controller: str) -> Path:
 def _mounted(kind: str, controller: str) -> Path:
     """Return the mount point of a hierarchy."""
     for line in os.fsdecode(_MOUNTS.read_bytes()).split("\n"):  # users choose some names, in any bytes
-        left, _, right = line.partition(" - ")
-        fields = right.split(" ")
+        mount, _, file_system = line.partition(" - ")
+        fields = file_system.split(" ")
         if fields[0] == kind and (not controller or controller in fields[2].split(",")):
-            return Path(left.split(" ")[4])
+            return Path(mount.split(" ")[4])
     raise LookupError(f"no {kind} {controller}".rstrip() + " is mounted")
 
 

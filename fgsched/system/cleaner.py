@@ -145,11 +145,11 @@ class RemovalTree:
 
     def _exit(self) -> bool:
         """Remove a directory after its entries; return False if it was the top."""
-        done = self._levels.pop()
+        level = self._levels.pop()
         above = self._levels[-1].descriptor if self._levels else self._parent
-        done.close()
+        level.close()
         try:
-            os.rmdir(done.name, dir_fd=above)
+            os.rmdir(level.name, dir_fd=above)
         except OSError as error:
             if error.errno not in (*_NOT_EMPTY, ENOENT, ENOTDIR):
                 self.fault = error
@@ -195,8 +195,8 @@ class Cleaner:
         Args:
             now: seconds of the clock.
         """
-        due = self.due(now)
-        if due is None or due > 0:
+        pause = self.due(now)
+        if pause is None or pause > 0:
             return
         end = now + _STEP
         while self._trees and self._work(end) and self._clock() < end:
@@ -294,11 +294,11 @@ def _open_directory(name: str, parent: int) -> int:
     try:
         descriptor = open_beneath(name, parent, _OPEN)
     except PermissionError:
-        there = open_beneath(name, parent, os.O_PATH | os.O_DIRECTORY)
+        path_descriptor = open_beneath(name, parent, os.O_PATH | os.O_DIRECTORY)
         try:
-            os.chmod(f"/proc/self/fd/{there}", 0o700)
+            os.chmod(f"/proc/self/fd/{path_descriptor}", 0o700)
         finally:
-            os.close(there)
+            os.close(path_descriptor)
         descriptor = open_beneath(name, parent, _OPEN)
     with suppress(OSError):
         if os.fstat(descriptor).st_mode & 0o700 != 0o700:
@@ -324,14 +324,14 @@ def _truncate(entry: "os.DirEntry[str]", parent: int) -> bool:
     return True
 
 
-def _is_large(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) and found.st_blocks * 512 > _MAX_FREED
+def _is_large(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_blocks * 512 > _MAX_FREED
 
 
-def _reduced_size(descriptor: int, found: os.stat_result) -> int:
+def _reduced_size(descriptor: int, status: os.stat_result) -> int:
     """Return a size that frees at most one part: a part smaller, or more if the end of the file is a hole."""
-    size, part = found.st_size, _MAX_FREED
-    while size > found.st_blocks * 1024 and part < size and _is_hole(descriptor, size - part):
+    size, part = status.st_size, _MAX_FREED
+    while size > status.st_blocks * 1024 and part < size and _is_hole(descriptor, size - part):
         part *= 2
     return max(0, size - max(_MAX_FREED, part // 2))
 

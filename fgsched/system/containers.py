@@ -15,8 +15,8 @@ _PATIENCE = 10  # seconds for podman to print its version
 
 def installed() -> tuple[str, ...]:
     """Return the runtimes of RUNTIMES that are installed; singularity may be another name of apptainer."""
-    found = {name: _program(name.lower()) for name in RUNTIMES}
-    paths = {os.path.realpath(path): name for name, path in reversed(found.items()) if path}
+    programs = {name: _program(name.lower()) for name in RUNTIMES}
+    paths = {os.path.realpath(path): name for name, path in reversed(programs.items()) if path}
     return tuple(sorted(paths.values()))
 
 
@@ -53,7 +53,7 @@ def write_podman_settings(
 def _version(path: str) -> str:
     """Return the version of podman; "" if it does not print one."""
     try:
-        done = capture.run([path, "--version"], seconds=_PATIENCE)
+        outcome = capture.run([path, "--version"], seconds=_PATIENCE)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.output.decode(errors="replace").rpartition(" ")[2].strip()
+    return outcome.output.decode(errors="replace").rpartition(" ")[2].strip()

@@ -71,8 +71,8 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 def write(fd: int, data: bytes, offset: int = 0) -> None:
     """Write all bytes at an offset. Raises OSError."""
     while data:
-        done = kernel.write(fd, data, offset)
-        data, offset = data[done:], offset + done
+        written = kernel.write(fd, data, offset)
+        data, offset = data[written:], offset + written
 
 
 def sync(fd: int) -> None:

@@ -14,6 +14,6 @@ def keep() -> None:
 
 def kept() -> set[int]:
     """Return the remembered signals, and forget them."""
-    found = set(_came)
+    signals = set(_came)
     _came.clear()
-    return found
+    return signals

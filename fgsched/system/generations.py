@@ -41,15 +41,15 @@ def directory_of(run: Path, name: str) -> Path:
     Raises:
         OSError: the directory cannot be created.
     """
-    own = run / name
-    if own.is_symlink() or (own.exists() and not own.is_dir()):
-        own.rename(run / f"{name}.{os.urandom(4).hex()}")  # not created by a controller
-    if not own.exists():
+    own_directory = run / name
+    if own_directory.is_symlink() or (own_directory.exists() and not own_directory.is_dir()):
+        own_directory.rename(run / f"{name}.{os.urandom(4).hex()}")  # not created by a controller
+    if not own_directory.exists():
         _spread_below(run)
-        own.mkdir(mode=0o711)
-    own.chmod(0o711)
-    _reopen(own)
-    return own
+        own_directory.mkdir(mode=0o711)
+    own_directory.chmod(0o711)
+    _reopen(own_directory)
+    return own_directory
 
 
 def _spread_below(run: Path) -> None:
@@ -59,13 +59,13 @@ def _spread_below(run: Path) -> None:
     os.close(directory)
 
 
-def link(run: Path, own: Path) -> None:
+def link(run: Path, own_directory: Path) -> None:
     """Point the links in the run directory to the current queue."""
     for kind in KINDS:
         fresh = run / f"{kind}.new"
         with suppress(OSError):  # only for people
             fresh.unlink(missing_ok=True)
-            fresh.symlink_to(f"{own.name}/{kind}")
+            fresh.symlink_to(f"{own_directory.name}/{kind}")
             fresh.rename(run / kind)
 
 
@@ -74,21 +74,21 @@ def is_linked(run: Path) -> bool:
     return all(os.path.lexists(run / kind) for kind in KINDS)
 
 
-def others(run: Path, own: Path) -> list[Path]:
+def others(run: Path, own_directory: Path) -> list[Path]:
     """Return the directories of earlier queues."""
     named = [path for path in run.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-    return [path for path in sorted(named) if path != own]
+    return [path for path in sorted(named) if path != own_directory]
 
 
-def highest_id(run: Path, own: Path) -> int:
+def highest_id(run: Path, own_directory: Path) -> int:
     """Return the highest job id of which an earlier queue has left files; 0 if there are none."""
-    jobs = (job for queue_dir in others(run, own) for job, _ in _attempts(queue_dir))
+    jobs = (job for queue_dir in others(run, own_directory) for job, _ in _attempts(queue_dir))
     return max((job for job in jobs if job < _MAX_ID), default=0)
 
 
 def last_attempts(queue_dir: Path) -> dict[int, int]:
     """Return {job: last attempt} of the jobs of a queue that left more than a tombstone."""
-    found: dict[int, int] = {}
+    attempt_of: dict[int, int] = {}
     for job, attempt in _attempts(queue_dir):
         if job >= _MAX_ID:
             continue  # an MPS daemon
@@ -96,8 +96,8 @@ def last_attempts(queue_dir: Path) -> dict[int, int]:
         if any(os.path.lexists(queue_dir / kind / name) for kind in ("result", "job")) or _shepherd(
             queue_dir, job, attempt
         ):
-            found[job] = max(attempt, found.get(job, 0))
-    return found
+            attempt_of[job] = max(attempt, attempt_of.get(job, 0))
+    return attempt_of
 
 
 def _attempts(queue_dir: Path) -> set[Attempt]:
@@ -228,8 +228,8 @@ def remove_ended(queue_dir: Path, keep: Collection[Attempt], remove: Callable[[P
     for kind in (*KINDS, _CLOSED):
         with suppress(OSError):
             os.rmdir(queue_dir / kind)
-    for kept in ("quarantine", "spare"):
-        if (queue_dir / kept).is_dir():
-            remove(queue_dir / kept)
+    for name in ("quarantine", "spare"):
+        if (queue_dir / name).is_dir():
+            remove(queue_dir / name)
     with suppress(OSError):
         os.rmdir(queue_dir)

@@ -71,17 +71,17 @@ Then = Callable[[HostUser | None], None]
 def parse(packet: bytes) -> tuple[int, HostUser | None]:
     """Parse an answer of a helper as (uid, account)."""
     line, _, session = packet.decode().partition("\n")
-    uid, *rest = line.split(" ")
-    if not rest:
+    uid, *fields = line.split(" ")
+    if not fields:
         return int(uid), None
     name, home, *names_of = [
-        bytes.fromhex(text.replace("-", "")).decode(errors="surrogateescape") for text in rest[2:]
+        bytes.fromhex(text.replace("-", "")).decode(errors="surrogateescape") for text in fields[2:]
     ]
-    groups = tuple(int(gid) for gid in rest[1].split(","))
+    groups = tuple(int(gid) for gid in fields[1].split(","))
     limits, refusal = _session(session) if session else (None, "")
     return int(uid), HostUser(
         name=name,
-        gid=int(rest[0]),
+        gid=int(fields[0]),
         home=home,
         groups=groups,
         names=tuple(names_of),
@@ -92,9 +92,9 @@ def parse(packet: bytes) -> tuple[int, HostUser | None]:
 
 def _session(text: str) -> tuple[Limits | None, str]:
     """Return the limits of a PAM session, or None and the refusal."""
-    said = read_json(text)
-    limits = {number: (soft, hard) for number, soft, hard in said.get("limits", ())}
-    return limits or None, said.get("refusal", "")
+    session = read_json(text)
+    limits = {number: (soft, hard) for number, soft, hard in session.get("limits", ())}
+    return limits or None, session.get("refusal", "")
 
 
 def look_up(uid: int) -> HostUser | None:
@@ -148,11 +148,11 @@ class LookupHelpers:
 
     def read(self) -> list[bytes]:
         """Return the answers that have arrived; never blocks."""
-        found = []
+        packets = []
         with suppress(BlockingIOError):
             while True:
-                found.append(self._ours.recv(_PACKET))
-        return found
+                packets.append(self._ours.recv(_PACKET))
+        return packets
 
     def abandon(self) -> None:
         """Kill the helpers and drop their questions.
@@ -191,11 +191,11 @@ class HostUsers:
         helper: LookupHelpers | None,
         clock: Callable[[], float] = time.monotonic,
         *,
-        known: dict[int, HostUser | None] | None = None,
+        users: dict[int, HostUser | None] | None = None,
     ) -> None:
-        """Create a cache; without a helper, the accounts in `known` are the only ones and never expire."""
+        """Create a cache; without a helper, the accounts in `users` are the only ones and never expire."""
         self._helper, self._clock = helper, clock
-        self._answers = {uid: _Answer(account, clock()) for uid, account in (known or {}).items()}
+        self._answers = {uid: _Answer(account, clock()) for uid, account in (users or {}).items()}
         self._failed: dict[int, float] = {}  # uid -> time of the failed look-up
         self._asked: dict[int, float] = {}  # uid -> time of the request for its query
         self._sent: dict[int, float] = {}  # uid -> time at which the question was sent
@@ -263,7 +263,7 @@ class HostUsers:
     def _send(self) -> None:
         """Send the next question if none is unanswered, or if all unanswered ones are slow."""
         now = self._clock()
-        uid = next((one for one in self._asked if one not in self._sent), None)
+        uid = next((asked_uid for asked_uid in self._asked if asked_uid not in self._sent), None)
         if self._helper is None or uid is None or now < self._ready_at():
             return
         self._sent[uid] = now
@@ -384,4 +384,4 @@ def of_sessions(service: str) -> HostUsers:
 def of_user(uid: int) -> HostUsers:
     """Create the accounts of a user's own controller: the user, and root, who may also use it."""
     root = HostUser(name="root", gid=0, home="/root", groups=(0,))
-    return HostUsers(None, known={0: root, uid: look_up(uid)})
+    return HostUsers(None, users={0: root, uid: look_up(uid)})

@@ -160,10 +160,10 @@ def limits_of(user: LoginOwner, lines: Sequence[LimitsLine], base: ResourceLimit
 
 
 def _pair(
-    number: int, found: Mapping[tuple[int, str], tuple[int, int]], base: tuple[int, int]
+    number: int, limits: Mapping[tuple[int, str], tuple[int, int]], base: tuple[int, int]
 ) -> tuple[int, int]:
-    soft = found.get((number, "soft"), (0, base[0]))[1]
-    hard = found.get((number, "hard"), (0, base[1]))[1]
+    soft = limits.get((number, "soft"), (0, base[0]))[1]
+    hard = limits.get((number, "hard"), (0, base[1]))[1]
     return lower(soft, hard), hard
 
 
@@ -266,6 +266,6 @@ def _kills() -> bool:
     """Return whether logind ends all processes of a session at its end."""
     command = ["loginctl", "show-session", "--property=KillUserProcesses", "--value"]
     with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=True)
-        return done.stdout.strip() == "yes"
+        outcome = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=True)
+        return outcome.stdout.strip() == "yes"
     return False

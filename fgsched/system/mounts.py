@@ -32,19 +32,19 @@ def find(
         nodes: returns the device nodes of all GPUs, and those of each; not called without a namespace.
         may_make: create an empty /etc/ld.so.preload, over which the job's file is mounted, if there is none.
     """
-    how = "root" if os.geteuid() == 0 else "user"
+    kind = "root" if os.geteuid() == 0 else "user"
     if setting == "environment":
         return MountPlan(note='preload = "environment" in [fence] of the settings')
-    if how == "user" and setting == "auto":
+    if kind == "user" and setting == "auto":
         return MountPlan(note=_NOTE_FOR_USERS)
-    if may_make and how == "root":
+    if may_make and kind == "root":
         make_preload(PRELOAD)
-    note = why_not(how, run)
+    note = why_not(kind, run)
     is_required = setting == "namespace"
     if note:
         return MountPlan(note=note, is_required=is_required)
-    every, own = nodes()
-    return MountPlan(how=how, is_required=is_required, nodes=every, nodes_of=own)
+    all_nodes, own_nodes = nodes()
+    return MountPlan(how=kind, is_required=is_required, nodes=all_nodes, nodes_of=own_nodes)
 
 
 def make_preload(path: Path) -> None:
@@ -57,14 +57,14 @@ def make_preload(path: Path) -> None:
     os.close(fd)
 
 
-def why_not(how: str, run: Path) -> str:
+def why_not(kind: str, run: Path) -> str:
     """Return why a program in a private mount namespace would not load the hook; "" if it does."""
     if not PRELOAD.exists():
         return _MISSING
-    if how == "root" and (unreadable := _unreadable_part(library())):
+    if kind == "root" and (unreadable := _unreadable_part(library())):
         return f"{unreadable} is not readable by all users: a program that changes its user has no hook"
     try:
-        return _try_mounts(how, run)
+        return _try_mounts(kind, run)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
 
@@ -78,14 +78,14 @@ def _unreadable_part(path: Path) -> Path | None:
     return None
 
 
-def _try_mounts(how: str, run: Path) -> str:
+def _try_mounts(kind: str, run: Path) -> str:
     with _trial_files(run) as preload:
-        command: list[str | Path] = [spawner(), "mounts", how, preload, "/bin/cat", "/proc/self/maps"]
-        done = capture.run(command, seconds=_DEADLINE)
-    if done.status:
-        try_mounts = done.errors.decode(errors="replace").strip()
-        return f"no mounts can be made here: {try_mounts or f'status {done.status}'}"
-    if b"/libfgshim.so\n" not in done.output:
+        command: list[str | Path] = [spawner(), "mounts", kind, preload, "/bin/cat", "/proc/self/maps"]
+        outcome = capture.run(command, seconds=_DEADLINE)
+    if outcome.status:
+        try_mounts = outcome.errors.decode(errors="replace").strip()
+        return f"no mounts can be made here: {try_mounts or f'status {outcome.status}'}"
+    if b"/libfgshim.so\n" not in outcome.output:
         return f"the linker of this host does not load what {PRELOAD} names"
     return ""
 

@@ -57,10 +57,10 @@ def tail(
     if count < 1 or not path.startswith("/") or rights is None:
         return Tail()
     with suppress(OSError, subprocess.SubprocessError, ValueError):
-        found = _read(["sh", "-c", _READ, "sh", path, str(_BYTES)], rights)
-        if found is None:
+        output = _read(["sh", "-c", _READ, "sh", path, str(_BYTES)], rights)
+        if output is None:
             return Tail(is_late=True)
-        data, _, changed_at = found.rstrip(b"\n").rpartition(b"\n")
+        data, _, changed_at = output.rstrip(b"\n").rpartition(b"\n")
         if unless_changed_after is not None and float(changed_at) > unless_changed_after:
             return Tail(is_changed=True)
         text = data.decode(errors="replace").splitlines()[-count:] if changed_at else []
@@ -92,15 +92,15 @@ def _read(command: Sequence[str], rights: dict[str, Any]) -> bytes | None:
         command, stdin=null, stdout=pipe, stderr=null, cwd="/", env=_ENVIRON, **rights
     )
     assert process.stdout is not None
-    found, until = b"", time.monotonic() + _TIME
+    output, until = b"", time.monotonic() + _TIME
     with process.stdout as stream:
-        while len(found) <= _MOST and (left := until - time.monotonic()) > 0:
-            if not select.select([stream], [], [], left)[0]:
+        while len(output) <= _MOST and (remaining := until - time.monotonic()) > 0:
+            if not select.select([stream], [], [], remaining)[0]:
                 break
             if not (data := os.read(stream.fileno(), _MOST)):
                 process.wait(_END)
-                return found
-            found += data
+                return output
+            output += data
     process.kill()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_END)  # it hangs in the kernel, and is left behind

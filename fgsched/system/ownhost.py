@@ -66,17 +66,17 @@ def _machine_id() -> str:
 
 def _hardware() -> tuple[str, ...]:
     """Return the addresses of built-in network cards: neither USB nor made by software."""
-    found = []
+    addresses = []
     with suppress(OSError):
         for gpu in sorted(_CARDS.iterdir()):
             with suppress(OSError):
                 bus = os.path.basename(os.readlink(gpu / "device/subsystem"))
                 if bus != "usb" and (gpu / "addr_assign_type").read_text().strip() == "0":
-                    found.append((gpu / "address").read_text().strip())
-    return tuple(found[:16])
+                    addresses.append((gpu / "address").read_text().strip())
+    return tuple(addresses[:16])
 
 
-def is_same(owner: HostIdentity, here: HostIdentity, *, lives: bool) -> bool:
+def is_same(owner: HostIdentity, host: HostIdentity, *, lives: bool) -> bool:
     """Return whether the host of a queue is this one.
 
     After a restart, the machine id decides, and the network cards if both have some: images are cloned with
@@ -85,17 +85,17 @@ def is_same(owner: HostIdentity, here: HostIdentity, *, lives: bool) -> bool:
     Args:
         lives: a process of the queue holds its lock, somewhere.
     """
-    if owner.boot == here.boot and owner.pids == here.pids:
+    if owner.boot == host.boot and owner.pids == host.pids:
         return True
     if lives:
         return False
-    if owner.boot == here.boot:
+    if owner.boot == host.boot:
         return True  # a container of this kernel that has ended
-    if not owner.machine or owner.machine != here.machine:
+    if not owner.machine or owner.machine != host.machine:
         return False
-    if owner.hardware and here.hardware:
-        return not set(owner.hardware).isdisjoint(here.hardware)
-    return owner.name == here.name
+    if owner.hardware and host.hardware:
+        return not set(owner.hardware).isdisjoint(host.hardware)
+    return owner.name == host.name
 
 
 def owner_of(state: Path) -> QueueOwner | None:

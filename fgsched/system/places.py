@@ -21,9 +21,9 @@ _ENTRY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINKS = 40  # as many as the kernel follows in a path
 
 
-def is_own(found: os.stat_result) -> bool:
+def is_own(status: os.stat_result) -> bool:
     """Return whether a real directory belongs to this user, and no other user may write to it."""
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _WRITERS
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & _WRITERS
 
 
 def open_own(name: str | Path, parent: int | None = None) -> int:
@@ -94,11 +94,11 @@ def folder(path: str | Path, *, make: bool = False, mode: int | None = None) -> 
 
 
 def _walked(path: str, *, make: bool, mode: int | None) -> int:
-    descriptor, left = os.open("/", _ENTRY), list(reversed(Path(os.path.abspath(path)).parts[1:]))
+    descriptor, names = os.open("/", _ENTRY), list(reversed(Path(os.path.abspath(path)).parts[1:]))
     links = 0
     try:
-        while left:
-            at = _entered(name := left.pop(), descriptor, make=make, mode=mode)
+        while names:
+            at = _entered(name := names.pop(), descriptor, make=make, mode=mode)
             status = os.fstat(at)
             if stat.S_ISLNK(status.st_mode):
                 try:
@@ -106,9 +106,9 @@ def _walked(path: str, *, make: bool, mode: int | None) -> int:
                     target = _followed(at, status, os.fstat(descriptor), links)
                 finally:
                     os.close(at)
-                left.extend(reversed(Path(target).parts))
-                if left[-1:] == ["/"]:
-                    left.pop()
+                names.extend(reversed(Path(target).parts))
+                if names[-1:] == ["/"]:
+                    names.pop()
                     os.close(descriptor)
                     descriptor = os.open("/", _ENTRY)
                 continue
@@ -131,17 +131,17 @@ def _entered(name: str, above: int, *, make: bool, mode: int | None) -> int:
     with suppress(FileExistsError):
         os.mkdir(name, 0o777 if mode is None else 0o700, dir_fd=above)
         if mode is not None:
-            made = open_own(name, above)
-            os.fchmod(made, mode)
-            os.close(made)
+            descriptor = open_own(name, above)
+            os.fchmod(descriptor, mode)
+            os.close(descriptor)
     return os.open(name, _ENTRY, dir_fd=above)
 
 
-def _followed(link: int, found: os.stat_result, above: os.stat_result, links: int) -> str:
+def _followed(link: int, status: os.stat_result, above: os.stat_result, links: int) -> str:
     """Return the target of an open link that may be followed. Raises OSError."""
     trusted = {0, os.geteuid()} | ({above.st_uid} if os.geteuid() else set())
-    if found.st_uid not in trusted:
-        raise PermissionError(EACCES, f"uid {found.st_uid} made a link on the way")
+    if status.st_uid not in trusted:
+        raise PermissionError(EACCES, f"uid {status.st_uid} made a link on the way")
     if links > _LINKS:
         raise OSError(ELOOP, os.strerror(ELOOP))
     return os.readlink("", dir_fd=link)
@@ -159,12 +159,12 @@ def pinned(path: str | Path, *, make: bool = False, mode: int | None = None) -> 
     """
     target = Path(path)
     with folder(target.parent, make=make, mode=mode) as parent:
-        there = Path(f"/proc/self/fd/{parent}") / target.name
+        pinned_path = Path(f"/proc/self/fd/{parent}") / target.name
         try:
-            _refuse_foreign(there)
-            yield there
+            _refuse_foreign(pinned_path)
+            yield pinned_path
         except OSError as error:
-            if Path(os.fsdecode(error.filename or "")).parent == there.parent:
+            if Path(os.fsdecode(error.filename or "")).parent == pinned_path.parent:
                 error.filename, error.filename2 = str(target), None
             raise
 
@@ -180,8 +180,8 @@ def read_own(path: str | Path, most: int) -> bytes:
         PermissionError: it is no regular file of this user, or another user made a link on the way.
     """
     try:
-        with pinned(path) as there:
-            descriptor = os.open(there, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with pinned(path) as pinned_path:
+            descriptor = os.open(pinned_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return b""
     with os.fdopen(descriptor, "rb") as file:
@@ -212,8 +212,8 @@ def replace_file(
         OSError: it cannot be written.
         PermissionError: another user owns what is there, or made a link on the way.
     """
-    with pinned(path, make=make, mode=folder_mode) as there:
-        disk.replace_file(there, data, mode, fresh=_fresh(there), exact_mode=exact_mode)
+    with pinned(path, make=make, mode=folder_mode) as pinned_path:
+        disk.replace_file(pinned_path, data, mode, fresh=_fresh(pinned_path), exact_mode=exact_mode)
 
 
 @contextmanager
@@ -225,20 +225,20 @@ def new_file(path: str | Path, mode: int = 0o600) -> Iterator[BinaryIO]:
         OSError: it cannot be written.
         PermissionError: another user owns what is there, exchanged the new file, or made a link on the way.
     """
-    with pinned(path) as there:
-        fresh, flags = _fresh(there), os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW
+    with pinned(path) as pinned_path:
+        fresh, flags = _fresh(pinned_path), os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW
         with os.fdopen(disk.kernel.open(fresh, flags, mode), "w+b") as file:
             try:
                 yield file
                 file.flush()
                 disk.sync(file.fileno())
-                disk.link(fresh, there)
-                if not os.path.samestat(os.lstat(there), os.fstat(file.fileno())):
+                disk.link(fresh, pinned_path)
+                if not os.path.samestat(os.lstat(pinned_path), os.fstat(file.fileno())):
                     raise PermissionError(EACCES, "another process exchanged the new file", str(path))
             finally:
                 with suppress(OSError):
                     disk.remove(fresh)
-        disk.sync_directory(there.parent)
+        disk.sync_directory(pinned_path.parent)
 
 
 def _fresh(path: Path) -> Path:

@@ -80,11 +80,11 @@ def restore(environ: MutableMapping[str, str]) -> None:
 def put_aside(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for another own interpreter: the variables are put aside as for this process."""
     changed = dict(environ)
-    for name, own in _own.items():
+    for name, own_value in _own.items():
         if (value := changed.pop(name, None)) is not None:
             changed[_ASIDE + name] = value
-        if own is not None:
-            changed[name] = own
+        if own_value is not None:
+            changed[name] = own_value
     return changed
 
 

@@ -35,11 +35,11 @@ class Identity(Struct, frozen=True):
 
 def children(pid: int) -> list[int]:
     """Return the children of a process, including ended ones that were not waited for."""
-    found: list[int] = []
+    pids: list[int] = []
     for task in _PROC.joinpath(str(pid), "task").glob("*/children"):
         with suppress(OSError):  # the thread has ended
-            found += map(int, task.read_text().split())
-    return found
+            pids += map(int, task.read_text().split())
+    return pids
 
 
 class Children:
@@ -145,13 +145,13 @@ def parents() -> dict[int, int]:
 
 def ancestry(pid: int) -> dict[int, int]:
     """Return {pid: parent pid} of a living process and its ancestors; {} if there is no such process."""
-    found: dict[int, int] = {}
-    while pid > 0 and pid not in found:
+    parent_of: dict[int, int] = {}
+    while pid > 0 and pid not in parent_of:
         stat = _stat(pid)
         if stat is None or stat.state in _EXITED_STATES:
             break
-        found[pid], pid = stat.parent, stat.parent
-    return found
+        parent_of[pid], pid = stat.parent, stat.parent
+    return parent_of
 
 
 def descendants(pid: int) -> list[Identity]:
@@ -159,10 +159,10 @@ def descendants(pid: int) -> list[Identity]:
     children: dict[int, list[int]] = {}
     for child, parent in parents().items():
         children.setdefault(parent, []).append(child)
-    found = list(children.get(pid, ()))
-    for child in found:  # grows while it is walked
-        found += children.get(child, ())
-    return [identity for child in found if (identity := identify(child))]
+    pids = list(children.get(pid, ()))
+    for child in pids:  # grows while it is walked
+        pids += children.get(child, ())
+    return [identity for child in pids if (identity := identify(child))]
 
 
 def handles(pid: int, signals: Iterable[int]) -> bool:
@@ -320,13 +320,13 @@ class TreeUse(Struct, frozen=True, kw_only=True):
 def use_of(pids: Sequence[int]) -> TreeUse:
     """Return what living processes use together; a process that has ended is left out."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    words = [found for pid in pids if (found := _words(pid))]
+    words = [fields for pid in pids if (fields := _words(pid))]
     io = [pid for pid in map(_io, pids) if pid is not None]
     return TreeUse(
         cpu_seconds=sum(int(word[at]) for word in words for at in (11, 12, 13, 14)) / ticks,
         rss=sum(int(word[21]) for word in words) * page,
-        read=sum(one.get("read_bytes", 0) for one in io) if io else None,
-        written=sum(one.get("write_bytes", 0) for one in io) if io else None,
+        read=sum(counts.get("read_bytes", 0) for counts in io) if io else None,
+        written=sum(counts.get("write_bytes", 0) for counts in io) if io else None,
     )
 
 
@@ -360,9 +360,9 @@ def supervisor_above(pid: int, parents: Mapping[int, int]) -> Identity | None:
         parents: {pid: parent pid} of all processes.
     """
     while (pid := parents.get(pid, 0)) > 1:
-        found = identify(pid)
-        if found is not None and is_own_supervisor(pid):
-            return found
+        identity = identify(pid)
+        if identity is not None and is_own_supervisor(pid):
+            return identity
     return None
 
 

@@ -136,11 +136,11 @@ def file_system(path: Path) -> str:
     best, kind = "", ""
     real = os.path.realpath(path)
     for line in _MOUNTS.read_text(errors="surrogateescape").splitlines():
-        left, _, right = line.partition(" - ")
-        point = left.split()[4].encode().decode("unicode_escape")
+        mount, _, file_system = line.partition(" - ")
+        point = mount.split()[4].encode().decode("unicode_escape")
         is_above = point == "/" or real == point or real.startswith(f"{point}/")
         if is_above and len(point) >= len(best):
-            best, kind = point, right.split()[0]
+            best, kind = point, file_system.split()[0]
     return kind or _by_magic(real)
 
 
@@ -205,7 +205,9 @@ def _is_used(run: Path, boot: str) -> bool:
     if any(os.path.lexists(run / name) for name in _LONG_LIVED):
         return True
     above = [run, *_directories(run)]
-    places = [path for each in above for path in _directories(each) if path.name.startswith("claim")]
+    places = [
+        path for directory in above for path in _directories(directory) if path.name.startswith("claim")
+    ]
     return any(_target(claim).endswith(f":{boot}") for place in places for claim in place.iterdir())
 
 

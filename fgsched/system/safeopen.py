@@ -66,8 +66,10 @@ def open_beneath(path: str, place: int, flags: int) -> int:
         OSError: the path cannot be opened; EXDEV if something is mounted on the way.
     """
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC | (0 if flags & os.O_PATH else os.O_NONBLOCK)
-    how = struct.pack("=3Q", flags, 0, _NO_XDEV | _NO_SYMLINKS)
-    descriptor = int(_LIBC.syscall(_OPENAT2, place, os.fsencode(path), how, ctypes.c_size_t(len(how))))
+    open_how = struct.pack("=3Q", flags, 0, _NO_XDEV | _NO_SYMLINKS)
+    descriptor = int(
+        _LIBC.syscall(_OPENAT2, place, os.fsencode(path), open_how, ctypes.c_size_t(len(open_how)))
+    )
     if descriptor >= 0:
         return descriptor
     number = ctypes.get_errno()

@@ -55,9 +55,9 @@ class ServiceManager:
             return True
         name = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as ours:
-                ours.setblocking(False)
-                ours.sendto(message.encode(errors="backslashreplace"), os.fsencode(name))
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+                sock.setblocking(False)
+                sock.sendto(message.encode(errors="backslashreplace"), os.fsencode(name))
         except BlockingIOError:
             return False
         except OSError:

@@ -111,8 +111,8 @@ def attempts(run: Path) -> set[tuple[int, int]]:
     Args:
         run: the directory of the queue.
     """
-    found = (path.name.partition("-")[2] for path in (run.parent / "space").glob(f"*/{run.name}-*"))
-    pairs = (name.partition(".") for name in found)
+    names = (path.name.partition("-")[2] for path in (run.parent / "space").glob(f"*/{run.name}-*"))
+    pairs = (name.partition(".") for name in names)
     return {(int(job), int(attempt)) for job, _, attempt in pairs if job.isdecimal() and attempt.isdecimal()}
 
 
@@ -159,13 +159,13 @@ class Scratch:
 
     def _create(self) -> None:
         """Make a directory with a new name. Raises OSError."""
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             path = self._prefix + "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(_LENGTH))
             try:
                 os.mkdir(path, 0o700)
                 break
             except FileExistsError:
-                if not left:
+                if not tries_left:
                     raise
         self._hold(path)
         os.fchmod(self._root, self._mode)

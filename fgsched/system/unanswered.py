@@ -64,9 +64,9 @@ class Unanswered:
         me = identify(os.getpid())
         if me is None:
             return
-        taken = _take_over(self._directory, digest, now, me, only=self.value if is_sent else "")
-        if taken:
-            self.value, self.name = taken
+        answer_key = _take_over(self._directory, digest, now, me, only=self.value if is_sent else "")
+        if answer_key:
+            self.value, self.name = answer_key
             self.is_taken_over = True
             return
         name = _name(digest, self.value, me)

@@ -167,21 +167,25 @@ class ReportHandlers:
             rows=call.rows,
             host=socket.gethostname().partition(".")[0],
             weights=dict(config.weights),
-            quotas={name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes},
+            quotas={
+                name: 60.0 * account.gpu_minutes
+                for name, account in config.accounts.items()
+                if account.gpu_minutes
+            },
             has_paths=caller.is_operator or caller.uid == os.geteuid(),
             limits=config.limits if call.report == "capacity" else None,
         )
 
-    def _answered(self, made: Made) -> None:
-        connection = self._asked.pop(made.number, None)
+    def _answered(self, report: Made) -> None:
+        connection = self._asked.pop(report.number, None)
         if connection is None:
             return
         connection.is_waiting = False
-        if made.error:
-            error = BY_EXIT_CODE.get(made.exit, OurFault)(made.error, made.remedy)
+        if report.error:
+            error = BY_EXIT_CODE.get(report.exit, OurFault)(report.error, report.remedy)
             self._loop.finish(connection, lambda: connection.fail(error))
         else:
             answer = protocol.ReportMade(
-                report=made.report, is_empty=made.records.is_empty, begin=made.records.begin
+                report=report.report, is_empty=report.records.is_empty, begin=report.records.begin
             )
             self._loop.finish(connection, lambda: connection.succeed(answer))

@@ -67,67 +67,67 @@ def _is_below(pid: int, top: int, above: Mapping[int, int]) -> bool:
     return pid == top
 
 
-def demand_for(asked: Demand, uses: Mapping[int, GpuUse], pid: int) -> Demand:
+def demand_for(requested: Demand, uses: Mapping[int, GpuUse], pid: int) -> Demand:
     """Return the demand of the job: one GPU for each that is used, and at least the memory in use.
 
     Raises:
         BadUsage: another number of GPUs is asked for, or the driver does not tell the memory.
     """
-    is_whole_number = asked.gpus > 1 or asked.share == WHOLE
-    if is_whole_number and asked.gpus != len(uses):
+    is_whole_number = requested.gpus > 1 or requested.share == WHOLE
+    if is_whole_number and requested.gpus != len(uses):
         listed = ",".join(map(str, sorted(uses)))
         raise BadUsage(
-            f"process {pid} uses {len(uses)} GPUs ({listed}), and {asked.gpus} are asked for",
+            f"process {pid} uses {len(uses)} GPUs ({listed}), and {requested.gpus} are asked for",
             f"Give --gpus={len(uses)}, or choose GPUs with --gpu.",
         )
-    if asked.share or asked.memory or asked.memory_part:
-        return replace(asked, gpus=len(uses))
+    if requested.share or requested.memory or requested.memory_part:
+        return replace(requested, gpus=len(uses))
     most = max(use.memory for use in uses.values())
     if not most:
         raise BadUsage(
             f"the driver does not tell the memory of process {pid}", "Give --gpus or --gpu-mem, as for fgsub."
         )
-    return replace(asked, gpus=len(uses), memory=-(-most // MIB) * MIB)
+    return replace(requested, gpus=len(uses), memory=-(-most // MIB) * MIB)
 
 
 def holds_for(
-    demand: Demand, there: Iterable[Room], uses: Mapping[int, GpuUse], *, step: int, most: int
+    demand: Demand, rooms: Iterable[Room], uses: Mapping[int, GpuUse], *, step: int, most: int
 ) -> tuple[Hold, ...]:
     """Return what the job holds on each GPU that the process uses.
 
     Args:
-        there: the free capacity of the GPUs. The memory of the process counts as used in it.
+        rooms: the free capacity of the GPUs. The memory of the process counts as used in it.
         step: the site's step of shares, in ten-thousandths.
         most: jobs on one GPU; 0: no limit.
 
     Raises:
         Refused: a GPU has too little left, or the job would hold less memory than the process uses.
     """
-    found = []
-    for room in there:
+    holds = []
+    for room in rooms:
         if (use := uses.get(room.gpu.index)) is not None:
             hold = cost(demand, room.gpu, step)
             _check_hold(hold, use, room, most)
-            found.append(hold)
-    return tuple(found)
+            holds.append(hold)
+    return tuple(holds)
 
 
 def _check_hold(hold: Hold, use: GpuUse, room: Room, most: int) -> None:
-    where, free = f"GPU {room.gpu.index}", room.memory + use.memory
+    label, free = f"GPU {room.gpu.index}", room.memory + use.memory
     if hold.memory < use.memory:
         used = format_mebibytes(use.memory)
         raise Refused(
-            f"the process uses {used} on {where}, and the job would hold {format_mebibytes(hold.memory)}",
+            f"the process uses {used} on {label}, and the job would hold {format_mebibytes(hold.memory)}",
             f"Give --gpu-mem={used}, or a larger --gpus.",
         )
     if hold.share > room.share or hold.memory > free:
         raise Refused(
-            f"{where} has {format_share(max(0, room.share))} and {format_mebibytes(max(0, free))} left, and"
+            f"{label} has {format_share(max(0, room.share))} and {format_mebibytes(max(0, free))} left, and"
             f" the job needs {format_share(hold.share)} and {format_mebibytes(hold.memory)}",
             "Give less with --gpus or --gpu-mem, or repeat this when jobs on it have ended: fginfo -g",
         )
     if most and room.jobs >= most:
-        raise Refused(f"{where} has {room.jobs} jobs, which is the limit", "Repeat this when one has ended.")
+        raise Refused(f"{label} has {room.jobs} jobs, which is the limit", "Repeat this when one has ended.")
 
 
 def _answer(job: int, holds: Sequence[Hold]) -> protocol.Adopted:
@@ -168,14 +168,14 @@ class AdoptHandlers:
         process = identify(call.pid)
         if process is None:
             raise Refused(f"there is no process {call.pid}", "It may have ended. ps lists the processes.")
-        who = self._owner(caller, call.pid)
-        if (known := self._engine.store.submitted(who[0], call.key)) is not None:
-            past = self._engine.store.past(known.start)
+        owner = self._owner(caller, call.pid)
+        if (submitted_ids := self._engine.store.submitted(owner[0], call.key)) is not None:
+            past = self._engine.store.past(submitted_ids.start)
             assert past is not None
-            return _answer(known.start, [gpu_allocation.hold for gpu_allocation in past.allocated])
+            return _answer(submitted_ids.start, [gpu_allocation.hold for gpu_allocation in past.allocated])
         uses = self._uses(call, now)
-        request, start = self._request(caller, call, uses, who)
-        job = self._started(call.key, process, request, who, start, now)
+        request, start = self._request(caller, call, uses, owner)
+        job = self._started(call.key, process, request, owner, start, now)
         return _answer(job, start.holds)
 
     def _owner(self, caller: Caller, pid: int) -> _Who:
@@ -219,7 +219,7 @@ class AdoptHandlers:
         return {index: use for index, use in gpu_uses.items() if not call.gpus or index in call.gpus}
 
     def _request(
-        self, caller: Caller, call: protocol.Adopt, uses: Mapping[int, GpuUse], who: _Who
+        self, caller: Caller, call: protocol.Adopt, uses: Mapping[int, GpuUse], owner: _Who
     ) -> tuple[Request, JobStart]:
         """Return the request of the job, and its start; the first partition that admits it has the job."""
         request = Request(
@@ -237,8 +237,8 @@ class AdoptHandlers:
         engine, refusal = self._engine, None
         for name in self._partitions(uses):
             try:
-                submitter = replace(caller.submitter, user=who[2])
-                found = admit(replace(request, partition=name), submitter, self._submissions.ground)
+                submitter = replace(caller.submitter, user=owner[2])
+                admitted = admit(replace(request, partition=name), submitter, self._submissions.ground)
             except FgschedError as error:
                 refusal = refusal or error
                 continue
@@ -246,8 +246,8 @@ class AdoptHandlers:
             assert partition is not None
             limits = partition.limits(engine.limits)
             step, most = limits.share_step, limits.max_jobs_per_gpu
-            holds = holds_for(found.demand, self._rooms(), uses, step=step, most=most)
-            return found, JobStart(0, holds, name)
+            holds = holds_for(admitted.demand, self._rooms(), uses, step=step, most=most)
+            return admitted, JobStart(0, holds, name)
         raise refusal or Refused(
             f"no partition has GPU {','.join(map(str, sorted(uses)))}", "fginfo lists the partitions."
         )
@@ -255,7 +255,7 @@ class AdoptHandlers:
     def _partitions(self, uses: Mapping[int, GpuUse]) -> Sequence[str]:
         """Return the partitions that have all GPUs of the process, the default one first."""
         policy = self._engine.policy
-        ordered = dict.fromkeys([policy.default.name, *(one.name for one in policy.partitions)])
+        ordered = dict.fromkeys([policy.default.name, *(partition.name for partition in policy.partitions)])
         gpus = {name: partition.gpus for name in ordered if (partition := policy.partition(name))}
         return [name for name, indices in gpus.items() if not indices or uses.keys() <= set(indices)]
 
@@ -264,17 +264,17 @@ class AdoptHandlers:
         return self._engine.jobtable.rooms(states.gpus, states.readings)
 
     def _started(
-        self, key: str, process: Identity, request: Request, who: _Who, start: JobStart, now: float
+        self, key: str, process: Identity, request: Request, owner: _Who, start: JobStart, now: float
     ) -> int:
         """Store the job, and start it beside the queue: the process runs already."""
         engine = self._engine
         words = (process.pid, process.start, engine.limits.kill_wait)
         command = shlex.join([self._python, "-I", "-S", str(Path(program.__file__)), *map(str, words)])
         new = NewJob(request=request, script=f"#!/bin/sh\nexec {command}\n".encode(), environment=b"")
-        (made,) = engine.store.submit([new], key=key, submitter=who, now=now)
-        engine.log.submitted(made, 1)
-        job = made.changed(adopted=AdoptedProcess(pid=process.pid, start=process.start))
-        engine.store.save(made, job, now=now)
+        (stored_job,) = engine.store.submit([new], key=key, submitter=owner, now=now)
+        engine.log.submitted(stored_job, 1)
+        job = stored_job.changed(adopted=AdoptedProcess(pid=process.pid, start=process.start))
+        engine.store.save(stored_job, job, now=now)
         engine.jobtable.put(job)
         begin(engine, start._replace(job_id=job.id), now)
         return job.id

@@ -57,15 +57,15 @@ class EventRing:
         Args:
             uid: only events of this user's jobs, and of GPUs without their notes; None: all.
         """
-        seen, lost = self._place(cursor)
+        cursor_seq, lost_count = self._place(cursor)
         first = self._events[0].seq if self._events else self._last + 1
-        if lost is not None and seen + 1 < first:
-            lost, seen = first - 1 - seen, first - 1
-        skipped = max(0, seen + 1 - first)
+        if lost_count is not None and cursor_seq + 1 < first:
+            lost_count, cursor_seq = first - 1 - cursor_seq, first - 1
+        skipped = max(0, cursor_seq + 1 - first)
         page = self._page(skipped)
-        end = page[-1].seq if page else max(seen, self._last)
+        end = page[-1].seq if page else max(cursor_seq, self._last)
         visible = [shown for event in page if (shown := _shown(event, uid))]
-        return EventBatch(events=visible, cursor=f"{self._name}.{end}", lost=lost)
+        return EventBatch(events=visible, cursor=f"{self._name}.{end}", lost=lost_count)
 
     def _page(self, skipped: int) -> list[StreamedEvent]:
         """Return a page of events; the last ones, for which most readers wait, are found from the end."""
@@ -92,13 +92,13 @@ def _shown(event: StreamedEvent, uid: int | None) -> StreamedEvent | None:
 
 def event_of(decision: Decision) -> dict[str, Any]:
     """Return the fields of the event that a decision makes; {} if it makes none."""
-    subject, what, by = decision
+    subject, detail, by = decision
     if isinstance(subject, str):
-        return _of_site(subject, what, by) if isinstance(what, Mapping) else {}
-    if isinstance(what, int):
-        return {"event": "submitted", "count": what if what > 1 else 0} | _of_job(subject, by)
-    name = _name(subject, what) if isinstance(what, Job) else ""
-    return {"event": name} | _of_job(what, by) | _end(what) if name and isinstance(what, Job) else {}
+        return _of_site(subject, detail, by) if isinstance(detail, Mapping) else {}
+    if isinstance(detail, int):
+        return {"event": "submitted", "count": detail if detail > 1 else 0} | _of_job(subject, by)
+    name = _name(subject, detail) if isinstance(detail, Job) else ""
+    return {"event": name} | _of_job(detail, by) | _end(detail) if name and isinstance(detail, Job) else {}
 
 
 def _of_site(name: str, values: Mapping[str, object], by: str) -> dict[str, Any]:

@@ -73,8 +73,8 @@ class ExplainHandlers:
 
     def _meant(self, caller: Caller, names: Sequence[protocol.Reference] | None) -> list[Job]:
         if names is None:
-            mine = (job for job in self._engine.jobtable.jobs.values() if caller.owns(job))
-            return [job for job in mine if job.state is JobState.PENDING]
+            own_jobs = (job for job in self._engine.jobtable.jobs.values() if caller.owns(job))
+            return [job for job in own_jobs if job.state is JobState.PENDING]
         return [job for name in names for job in self._references.seen_rows(name, caller)]
 
     def _present(self, job: Job) -> Explanation:
@@ -103,23 +103,23 @@ class ExplainHandlers:
         """Add the forecast start and, of a job in the queue, its blockers and advice."""
         entry = snapshot.queue.entry(about.id)
         if entry is not None:
-            found, changes = yield from _blockers_and_advice(snapshot, entry, tries)
+            blockers, changes = yield from _blockers_and_advice(snapshot, entry, tries)
             notes = about.notes or outlook(self._engine, snapshot, entry)
-            about = replace(about, blockers=self._named(found), advice=changes, notes=notes)
+            about = replace(about, blockers=self._named(blockers), advice=changes, notes=notes)
             yield
         is_behind = is_cut_off and about.id not in starts
         return replace(about, start=starts.get(about.id), is_behind_too_many=is_behind)
 
     def _named(self, blockers: Sequence[Blocker]) -> list[Blocker]:
         """Add the names of jobs that are tasks of arrays, as the queue shows them."""
-        jobs, found = self._engine.jobtable.jobs, []
+        jobs, named_blockers = self._engine.jobtable.jobs, []
         for blocker in blockers:
-            there = [jobs[job] for job in blocker.lift.jobs if job in jobs]
-            if any(job.array for job in there) and len(there) == len(blocker.lift.jobs):
-                called = tuple(str(name_of(job)) for job in there)
+            lifting_jobs = [jobs[job] for job in blocker.lift.jobs if job in jobs]
+            if any(job.array for job in lifting_jobs) and len(lifting_jobs) == len(blocker.lift.jobs):
+                called = tuple(str(name_of(job)) for job in lifting_jobs)
                 blocker = replace(blocker, lift=replace(blocker.lift, called=called))
-            found.append(blocker)
-        return found
+            named_blockers.append(blocker)
+        return named_blockers
 
     def _gates(self, job: Job) -> list[Blocker]:
         """Return the gates that keep a pending job out of the queue."""
@@ -139,8 +139,8 @@ class ExplainHandlers:
     def _broken(self, job: Job) -> str:
         """Return which jobs and tasks made a dependency impossible, such as "8_2 is FAILED"."""
         with suppress(Unreadable):
-            found = [name for term in parse_dependency(job.depends).terms for name in self._against(term)]
-            return ", ".join(found[:_CULPRITS]) + (" and others" if len(found) > _CULPRITS else "")
+            culprits = [name for term in parse_dependency(job.depends).terms for name in self._against(term)]
+            return ", ".join(culprits[:_CULPRITS]) + (" and others" if len(culprits) > _CULPRITS else "")
         return ""
 
     def _against(self, term: Term) -> list[str]:
@@ -155,7 +155,11 @@ class ExplainHandlers:
             failed = sorted(
                 task for task, is_completed in tasks.ended(past.job.id).items() if not is_completed
             )
-            rows = [one.job for task in failed[: _CULPRITS + 1] if (one := tasks.get(past.job.id, task))]
+            rows = [
+                task_record.job
+                for task in failed[: _CULPRITS + 1]
+                if (task_record := tasks.get(past.job.id, task))
+            ]
         else:
             rows = [past.job]
         ended = [row for row in rows if row.state.is_final and (row.state is JobState.COMPLETED) == wrong]
@@ -176,38 +180,38 @@ class ExplainHandlers:
         return LongQuestion(partial(self._listed_starts, caller))
 
     def _listed_starts(self, caller: Caller, now: float) -> Steps[LongAnswer[protocol.Starts]]:
-        snapshot, wanted, later = self._scene(now), set[int](), dict[int, ExpectedStart]()
+        snapshot, job_ids, later = self._scene(now), set[int](), dict[int, ExpectedStart]()
         for piece in cut(self._engine.jobtable.in_order()):
             for job in piece:
                 if job.state is JobState.PENDING and caller.may_see(job):
                     if snapshot.queue.kind(job.id) is not None:
-                        wanted.add(job.id)
+                        job_ids.add(job.id)
                     elif opens(job) > now:
                         later[job.id] = ExpectedStart(not_before=opens(job))
             yield
-        expected_starts, _ = yield from self._starts(snapshot, wanted)
+        expected_starts, _ = yield from self._starts(snapshot, job_ids)
         rows = sorted((later | expected_starts).items(), key=lambda pair: pair[0])
         return LongAnswer("starts", cut(rows), lambda: protocol.Starts(starts=[]))
 
-    def _starts(self, snapshot: Snapshot, wanted: set[int]) -> Steps[tuple[dict[int, ExpectedStart], bool]]:
+    def _starts(self, snapshot: Snapshot, job_ids: set[int]) -> Steps[tuple[dict[int, ExpectedStart], bool]]:
         """Return the forecast starts, and whether the forecast was cut off because of too many jobs."""
-        worst = yield from forecast(snapshot, _by_limit, lambda job: job.until, wanted)
+        worst = yield from forecast(snapshot, _by_limit, lambda job: job.until, job_ids)
         yield
         history = RunHistory(self._engine.store.runs_since(snapshot.now - _REMEMBERED))
         yield
         guesses = {}
         for name, part in _QUANTILES.items():
             lengths = self._lengths(history, part, snapshot.now)
-            guesses[name] = (yield from forecast(snapshot, *lengths, wanted)).starts
+            guesses[name] = (yield from forecast(snapshot, *lengths, job_ids)).starts
             yield
         known_runs = cache(lambda job_id: self._likely(history, job_id, 0.5, snapshot.now) is not None)
         expected_starts = {}
-        for job_id in wanted:
+        for job_id in job_ids:
             best = guesses["likely"].get(job_id) or worst.starts.get(job_id)
             if best is not None:
                 yield
-                known = sum(map(known_runs, best.before))
-                is_guess = not best.before or known > 0  # else nothing but the limits is known
+                known_count = sum(map(known_runs, best.before))
+                is_guess = not best.before or known_count > 0  # else nothing but the limits is known
                 expected_starts[job_id] = ExpectedStart(
                     latest=_at(worst.starts.get(job_id)),
                     likely=_at(guesses["likely"].get(job_id)) if is_guess else None,
@@ -215,7 +219,7 @@ class ExplainHandlers:
                     gpus=tuple(hold.gpu for hold in best.holds),
                     partition=best.partition,
                     before=len(best.before),
-                    known=known,
+                    known=known_count,
                 )
         return expected_starts, worst.is_cut_off
 
@@ -241,11 +245,11 @@ class ExplainHandlers:
             likely = self._likely(history, entry.id, part, now)
             return likely if likely is not None else _by_limit(entry)
 
-        def end(one: Running) -> float:
-            job, likely = jobs.get(one.id), self._likely(history, one.id, part, now)
+        def end(running_job: Running) -> float:
+            job, likely = jobs.get(running_job.id), self._likely(history, running_job.id, part, now)
             if job is None or likely is None or job.state is JobState.SUSPENDED:
-                return float(one.until)
-            return min(float(one.until), max(now + 1.0, job.start_time + job.suspended + likely))
+                return float(running_job.until)
+            return min(float(running_job.until), max(now + 1.0, job.start_time + job.suspended + likely))
 
         return run_time, end
 
@@ -262,8 +266,8 @@ class ExplainHandlers:
     def _test(self, caller: Caller, call: protocol.Test, now: float) -> Steps[protocol.Trials]:
         new_jobs = self._tried(caller, call, now)
         first = self._engine.store.last_id() + 1
-        who = (caller.uid, caller.gid, caller.name)
-        jobs = [new.job(number, who, now) for number, new in enumerate(new_jobs[:_MOST], first)]
+        submitter = (caller.uid, caller.gid, caller.name)
+        jobs = [new.job(number, submitter, now) for number, new in enumerate(new_jobs[:_MOST], first)]
         snapshot, trials = self._scene(now), list[Trial]()
         for job in jobs:
             trials.append((yield from self._trial(snapshot, job, now)))
@@ -277,14 +281,14 @@ class ExplainHandlers:
             partition = job.request.partition
             if closed := self._closed(job, now):
                 return Trial(id=job.id, partition=partition, blockers=closed, holds=holds)
-            found, changes = yield from _blockers_and_advice(snapshot, entry, snapshot.plans(TRIES))
+            blockers, changes = yield from _blockers_and_advice(snapshot, entry, snapshot.plans(TRIES))
             starts, _ = yield from self._starts(snapshot, {job.id})
             return Trial(
                 id=job.id,
                 partition=partition,
-                blockers=self._named(found),
+                blockers=self._named(blockers),
                 advice=changes,
-                notes=outlook(self._engine, snapshot, entry) if found else [],
+                notes=outlook(self._engine, snapshot, entry) if blockers else [],
                 start=starts.get(job.id),
                 holds=holds,
             )

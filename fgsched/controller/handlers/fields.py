@@ -314,17 +314,19 @@ def _is_part(job: Job, parts: dict[int, int]) -> bool:
 class AttributeFilter:
     """A filter on attributes: jobs with one of the values in `where`."""
 
-    def __init__(self, where: protocol.Where, look: CallerView) -> None:
+    def __init__(self, attributes: protocol.Where, look: CallerView) -> None:
         self._look = look
-        self._named = None if where.id is None else _ReferencedJobs(where.id)
-        allowed = {name: values for name, values in msgspec.structs.asdict(where).items() if name != "id"}
+        self._named = None if attributes.id is None else _ReferencedJobs(attributes.id)
+        allowed = {
+            name: values for name, values in msgspec.structs.asdict(attributes).items() if name != "id"
+        }
         self._wanted = [
             (FIELDS[name], frozenset(values)) for name, values in allowed.items() if values is not None
         ]
 
     def of(self, jobs: Iterable[Job]) -> list[Job]:
         """Return the jobs that match the filter."""
-        found = self._named.of(jobs) if self._named else list(jobs)
-        for get, wanted in self._wanted:
-            found = [job for job in found if get(self._look, job) in wanted]
-        return found
+        matching = self._named.of(jobs) if self._named else list(jobs)
+        for get, values in self._wanted:
+            matching = [job for job in matching if get(self._look, job) in values]
+        return matching

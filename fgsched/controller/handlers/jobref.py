@@ -48,11 +48,11 @@ class References:
         Raises:
             NoSuchJob: there is none, or the site hides it from the caller, with the same text.
         """
-        number, wanted = split_reference(reference)
+        number, task_bits = split_reference(reference)
         job = self.row(reference, number, caller)
         array = self._engine.jobtable.arrays.get(number) if job.array == number else None
-        if wanted is not None:
-            return self._tasks(job, wanted, array)
+        if task_bits is not None:
+            return self._tasks(job, task_bits, array)
         return [job] if array is None else [self._engine.jobtable.jobs[row] for row in sorted(array.rows)]
 
     def own_rows(self, reference: Any, caller: Caller) -> list[Job]:
@@ -68,15 +68,15 @@ class References:
             return [row for target in reference.targets for row in self.own_rows(target, caller)]
         if isinstance(reference, Target):
             return [self._own_row(reference, caller)]
-        number, wanted = split_reference(reference)
+        number, task_bits = split_reference(reference)
         caller.must_own(self.row(reference, number, caller))  # all tasks have one owner
         jobs: list[Job] = []
         for row in self.seen_rows(reference, caller):
             array = self._engine.jobtable.arrays.get(row.array) if row.is_rest else None
-            if wanted is None or array is None or not array.rest & ~wanted:
+            if task_bits is None or array is None or not array.rest & ~task_bits:
                 jobs.append(row)
                 continue
-            jobs += [self._engine.eligibility.split(row, task) for task in tasks(array.rest & wanted)]
+            jobs += [self._engine.eligibility.split(row, task) for task in tasks(array.rest & task_bits)]
         return jobs
 
     def _own_row(self, target: Target, caller: Caller) -> Job:
@@ -93,15 +93,15 @@ class References:
 
     def seen_parts(self, reference: Any, caller: Caller) -> Iterator[list[JobRecord]]:
         """Yield the rows of a reference in parts: an array may have very many. Raises as `seen_rows` does."""
-        number, wanted = split_reference(reference)
+        number, task_bits = split_reference(reference)
         store, jobs = self._engine.store, self._engine.jobtable.jobs
         job = self.row(reference, number, caller)
-        if wanted is None and job.array == number:
+        if task_bits is None and job.array == number:
             parts: Iterable[list[JobRecord]] = store.tasks.parts(number)
-        elif wanted is None:
+        elif task_bits is None:
             parts = [[past] if (past := store.past(job.id)) is not None else []]
         else:
-            parts = self._past_tasks(job, wanted)
+            parts = self._past_tasks(job, task_bits)
         is_empty = True
         for part in parts:
             is_empty = is_empty and not part
@@ -109,23 +109,23 @@ class References:
         if is_empty:
             raise no_such_job(reference)
 
-    def _past_tasks(self, first: Job, wanted: int) -> Iterator[list[JobRecord]]:
+    def _past_tasks(self, first: Job, task_bits: int) -> Iterator[list[JobRecord]]:
         """Yield the rows of these tasks in parts. `first` is the row with the array's id."""
-        self.refuse_missing(first, wanted)
+        self.refuse_missing(first, task_bits)
         store, array = self._engine.store, self._engine.jobtable.arrays.get(first.id)
-        waiting = array.rest & wanted if array else 0
+        waiting = array.rest & task_bits if array else 0
         rows = (self._engine.jobtable.jobs[row] for row in array.rows) if array else ()
         row_of = {row.task: row.id for row in rows if row.task is not None}
         if waiting:  # they have one row, which stands at the place of their first
-            row_of[lowest(waiting)], wanted = first.id, wanted & ~waiting | waiting & -waiting
-        known: set[int] = set()  # one row has all tasks that were cancelled with their array
-        for piece in cut([*tasks(wanted)]):
+            row_of[lowest(waiting)], task_bits = first.id, task_bits & ~waiting | waiting & -waiting
+        row_ids: set[int] = set()  # one row has all tasks that were cancelled with their array
+        for piece in cut([*tasks(task_bits)]):
             records: list[JobRecord] = []
             for task in piece:
                 past = store.past(row_of[task]) if task in row_of else store.tasks.get(first.id, task)
                 past = past or store.past(first.id)
-                if past is not None and past.job.id not in known:
-                    known.add(past.job.id)
+                if past is not None and past.job.id not in row_ids:
+                    row_ids.add(past.job.id)
                     records.append(past)
             yield records
 
@@ -143,24 +143,24 @@ class References:
             raise no_such_job(reference)
         return job
 
-    def refuse_missing(self, first: Job, wanted: int) -> None:
+    def refuse_missing(self, first: Job, task_bits: int) -> None:
         """Refuse tasks that an array does not have. `first` is the row with its id. Raises NoSuchJob."""
-        missing = wanted & ~(bits_of(first.request.array) if first.array == first.id else 0)
+        missing = task_bits & ~(bits_of(first.request.array) if first.array == first.id else 0)
         if missing:
             raise no_such_job(f"{first.id}_{lowest(missing)}")
 
-    def _tasks(self, first: Job, wanted: int, array: Array | None) -> list[Job]:
+    def _tasks(self, first: Job, task_bits: int, array: Array | None) -> list[Job]:
         """Return the rows of these tasks. `first` is the row with the array's id."""
         number = first.id
-        self.refuse_missing(first, wanted)
+        self.refuse_missing(first, task_bits)
         jobs: dict[int, Job] = {}
         if array is not None:
-            for row in (self._engine.jobtable.jobs[one] for one in sorted(array.rows)):
+            for row in (self._engine.jobtable.jobs[row_id] for row_id in sorted(array.rows)):
                 its = array.rest if row.task is None else 1 << row.task
-                if its & wanted:
+                if its & task_bits:
                     jobs[row.id] = row
-                    wanted &= ~its
-        for task in tasks(wanted):
+                    task_bits &= ~its
+        for task in tasks(task_bits):
             past = self._engine.store.tasks.get(number, task)
             row = past.job if past else first  # the rest was cancelled as it stood
             jobs[row.id] = row

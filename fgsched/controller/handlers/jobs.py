@@ -55,11 +55,11 @@ class JobActions:
         act: Act,
         now: float,
         *,
-        meant: Callable[[Job], bool] = lambda job: True,
+        is_meant: Callable[[Job], bool] = lambda job: True,
     ) -> Outcomes:
         """Apply `act` to every row of `names`.
 
-        For a whole array, apply it only to the rows for which `meant` is true, if there are any.
+        For a whole array, apply it only to the rows for which `is_meant` is true, if there are any.
         """
         outcomes: list[Outcome] = []
         for name in dict.fromkeys(names):
@@ -68,7 +68,7 @@ class JobActions:
             except FgschedError as error:
                 outcomes.append(_failed(name.name if isinstance(name, Target) else name, error))
                 continue
-            chosen = [row for row in rows if meant(row)] if type(name) is int else rows
+            chosen = [row for row in rows if is_meant(row)] if type(name) is int else rows
             outcomes += [self._one(caller, row, act, now) for row in chosen or rows[:1]]
         return Outcomes(jobs=outcomes)
 
@@ -111,12 +111,12 @@ class RunningJobHandlers:
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             _must_be_under_way(job)
             _must_not_be_adopted(job, "started again")
-            held = "" if not call.hold else "user" if caller.owns(job) else "admin"
-            change = self._engine.change(job, now, wish="requeue", held=held)
+            holder = "" if not call.hold else "user" if caller.owns(job) else "admin"
+            change = self._engine.change(job, now, wish="requeue", held=holder)
             self._engine.then(turn.RequeueOrder(change))
             return Outcome(id=name_of(job), outcome="requeued")
 
-        return self._actions.each(caller, call.ids, act, now, meant=_is_under_way)
+        return self._actions.each(caller, call.ids, act, now, is_meant=_is_under_way)
 
     @writes(Suspend)
     def suspend(self, caller: Caller, call: Suspend, now: float) -> Outcomes:
@@ -134,7 +134,7 @@ class RunningJobHandlers:
             self._engine.then(turn.SuspendOrder(after, outcome))
             return outcome
 
-        return self._actions.each(caller, call.ids, act, now, meant=_is_running)
+        return self._actions.each(caller, call.ids, act, now, is_meant=_is_running)
 
     @writes(ResumeJobs)
     def resume_jobs(self, caller: Caller, call: ResumeJobs, now: float) -> Outcomes:
@@ -155,7 +155,7 @@ class RunningJobHandlers:
             go_on(self._engine, job, now, outcome)
             return outcome
 
-        return self._actions.each(caller, call.ids, act, now, meant=_is_suspended)
+        return self._actions.each(caller, call.ids, act, now, is_meant=_is_suspended)
 
 
 def _is_under_way(job: Job) -> bool:
@@ -177,10 +177,10 @@ def _must_be_under_way(job: Job) -> None:
         raise Refused(f"job {job.id} is already completing or completed", "Submit it again with fgsub.")
 
 
-def _must_not_be_adopted(job: Job, what: str) -> None:
+def _must_not_be_adopted(job: Job, action: str) -> None:
     if job.adopted is not None:
         raise Refused(
-            f"job {job.id} is the adopted process {job.adopted.pid}, which cannot be {what}",
+            f"job {job.id} is the adopted process {job.adopted.pid}, which cannot be {action}",
             "fgcancel ends it, and fgcancel --signal sends it a signal.",
         )
 
@@ -238,17 +238,17 @@ class JobHandlers(SubmissionHandlers, RunningJobHandlers):
     @writes(protocol.HoldJobs)
     def hold(self, caller: Caller, call: protocol.HoldJobs, now: float) -> Outcomes:
         """Hold pending jobs. Only an operator can release a job that an operator holds."""
-        return self._actions.each(caller, call.ids, self._hold, now, meant=_waits)
+        return self._actions.each(caller, call.ids, self._hold, now, is_meant=_waits)
 
     @writes(protocol.UserHold)
     def uhold(self, caller: Caller, call: protocol.UserHold, now: float) -> Outcomes:
         """Keep pending jobs from starting; their owner can release them."""
-        return self._actions.each(caller, call.ids, self._hold_as_user, now, meant=_waits)
+        return self._actions.each(caller, call.ids, self._hold_as_user, now, is_meant=_waits)
 
     @writes(protocol.Release)
     def release(self, caller: Caller, call: protocol.Release, now: float) -> Outcomes:
         """Release held jobs."""
-        return self._actions.each(caller, call.ids, self._release, now, meant=_waits)
+        return self._actions.each(caller, call.ids, self._release, now, is_meant=_waits)
 
     @writes(protocol.Update)
     def update(self, caller: Caller, call: protocol.Update, now: float) -> Outcome:
@@ -265,7 +265,7 @@ class JobHandlers(SubmissionHandlers, RunningJobHandlers):
         engine = self._engine
         rows = self._references.own_rows(call.id, caller)
         conditions = Conditions(engine, kill_invalid=self.rules.kill_invalid)
-        said = Outcome(id=call.id.name if isinstance(call.id, Targets) else call.id)
+        outcome = Outcome(id=call.id.name if isinstance(call.id, Targets) else call.id)
         for job in rows_to_change(rows, changes, caller.submitter):
             request = changed_request(job, changes, self._asker_of(caller, job), self.ground)
             check_mail(request, self.rules.mail)
@@ -278,10 +278,10 @@ class JobHandlers(SubmissionHandlers, RunningJobHandlers):
             if (after.depends, after.reason) != (job.depends, job.reason):
                 engine.change(after, now)
             if is_limited and job.state is not JobState.PENDING:
-                self._relimit(after, said, now)
+                self._relimit(after, outcome, now)
             if "dependency" in changed_fields(changes):
-                self._warn_of_dependency(after.request, said, now)
-        return said
+                self._warn_of_dependency(after.request, outcome, now)
+        return outcome
 
     def long_order(self, caller: Caller, call: protocol.Call[Any]) -> LongOrder | None:
         """Return the parts of one of `orders` about very many jobs; None for another one."""
@@ -294,18 +294,18 @@ class JobHandlers(SubmissionHandlers, RunningJobHandlers):
             return None
         return JobsOrder(self._engine, caller, _MEANT[type(call)], call)
 
-    def _warn_of_dependency(self, request: Request, said: Outcome, now: float) -> None:
+    def _warn_of_dependency(self, request: Request, outcome: Outcome, now: float) -> None:
         if not request.dependency:
             return
         unmet = UnmetConditions(self._engine, now)
         text = unmet.warning(request, kill_invalid=self.rules.kill_invalid, option="dependency")
-        said.warnings = tuple(dict.fromkeys(filter(None, (*said.warnings, text))))
+        outcome.warnings = tuple(dict.fromkeys(filter(None, (*outcome.warnings, text))))
 
-    def _relimit(self, job: Job, said: Outcome, now: float) -> None:
+    def _relimit(self, job: Job, outcome: Outcome, now: float) -> None:
         """Send the new time limit to a running job. A starting job receives it when it has a shepherd."""
         change = self._engine.change(job, now, relimited=True)
         if job.state is not JobState.STARTING:
-            self._engine.then(turn.RelimitOrder(change, said))
+            self._engine.then(turn.RelimitOrder(change, outcome))
 
     @writes(protocol.DrainGpu)
     def drain(self, caller: Caller, call: protocol.DrainGpu, now: float) -> protocol.GpuIndex:
@@ -339,15 +339,15 @@ class JobHandlers(SubmissionHandlers, RunningJobHandlers):
             over = {"ended_at": now, "reason": Reason.NONE}
             engine.change(job, now, state=JobState.CANCELLED, **by, **over)
             return Outcome(id=name_of(job), outcome="cancelled")
-        asked = job if job.cancelled_by is not None else engine.change(job, now, **by)
-        engine.then(turn.CancelOrder(asked))
+        cancelled_job = job if job.cancelled_by is not None else engine.change(job, now, **by)
+        engine.then(turn.CancelOrder(cancelled_job))
         return Outcome(id=name_of(job), outcome="cancelled")
 
     def _hold(self, caller: Caller, job: Job, now: float) -> Outcome:
         _must_wait(job)
-        held = "user" if caller.owns(job) else "admin"
+        holder = "user" if caller.owns(job) else "admin"
         if job.held != "admin":
-            self._engine.change(job, now, held=held)
+            self._engine.change(job, now, held=holder)
         return Outcome(id=name_of(job), outcome="held")
 
     def _hold_as_user(self, caller: Caller, job: Job, now: float) -> Outcome:
@@ -417,10 +417,10 @@ _OF_ARRAYS = {"throttle"}  # of all tasks together
 
 def changed_fields(changes: JobChanges) -> set[str]:
     """Return the names of the fields whose values `changes` replaces."""
-    found = {name for name, value in structs.asdict(changes).items() if value is not UNSET}
+    names = {name for name, value in structs.asdict(changes).items() if value is not UNSET}
     if changes.demand == DemandChanges():
-        found.discard("demand")
-    return found
+        names.discard("demand")
+    return names
 
 
 def rows_to_change(rows: Sequence[Job], changes: JobChanges, submitter: Submitter) -> list[Job]:

@@ -43,30 +43,30 @@ class LongOrder(ABC):
     def _targets(self, name: Reference) -> Steps[list[Name]]:
         """Return the rows and the pending tasks that a reference names; itself if it is refused."""
         try:
-            number, wanted = split_reference(name)
+            number, task_bits = split_reference(name)
             first = self._references.row(name, number, self._caller)
             self._caller.must_own(first)
-            if wanted is not None:
-                self._references.refuse_missing(first, wanted)
+            if task_bits is not None:
+                self._references.refuse_missing(first, task_bits)
         except FgschedError:
             return [name]
         jobtable = self._engine.jobtable
         array = jobtable.arrays.get(number) if first.array == number else None
         rows = [jobtable.jobs[row] for row in sorted(array.rows)] if array is not None else [first]
-        if wanted is not None:
-            return (yield from self._tasks(name, first, wanted, rows))
-        meant = [row for row in rows if self._is_meant(row)]
-        return [Target(name, row.id) for row in meant or rows[:1]]
+        if task_bits is not None:
+            return (yield from self._tasks(name, first, task_bits, rows))
+        meant_rows = [row for row in rows if self._is_meant(row)]
+        return [Target(name, row.id) for row in meant_rows or rows[:1]]
 
-    def _tasks(self, name: Reference, first: Job, wanted: int, rows: Iterable[Job]) -> Steps[list[Name]]:
+    def _tasks(self, name: Reference, first: Job, task_bits: int, rows: Iterable[Job]) -> Steps[list[Name]]:
         """Return the rows of tasks, and the tasks without a row. `first` has the number of the array."""
         array = self._engine.jobtable.arrays.get(first.id)
         waiting = array.rest if array is not None else 0
         row_of = {job.task: job.id for job in rows if job.task is not None}
         targets: list[Name] = []
-        if waiting and not waiting & ~wanted:  # all of them: they stay one row
-            targets, wanted = [Target(name, first.id)], wanted & ~waiting
-        for piece in cut([*tasks(wanted)], _STEP):
+        if waiting and not waiting & ~task_bits:  # all of them: they stay one row
+            targets, task_bits = [Target(name, first.id)], task_bits & ~waiting
+        for piece in cut([*tasks(task_bits)], _STEP):
             for task in piece:
                 if waiting >> task & 1:
                     targets.append(Target(name, first.id, task))

@@ -124,7 +124,15 @@ class PartitionHandlers:
         for job in self._engine.jobtable.jobs.values():
             if name in (job.partition or job.request.partition).split(","):
                 raise Refused(f"job {job.id} is in partition {name}", "Wait for its jobs, or cancel them.")
-        return self._put({one: values for one, values in overrides.items() if one != name}, name, "delete")
+        return self._put(
+            {
+                partition_name: values
+                for partition_name, values in overrides.items()
+                if partition_name != name
+            },
+            name,
+            "delete",
+        )
 
     def _must_exist(self, name: str) -> None:
         if self._engine.policy.partition(name) is None:
@@ -149,9 +157,9 @@ class PartitionHandlers:
 
 def _checked(values: Mapping[str, str]) -> dict[str, str]:
     """Return {key: text} with the keys as in the configuration file, after checking every value."""
-    found = {key_of(key): text for key, text in values.items()}
-    decode_values({key: text for key, text in found.items() if text})
-    return found
+    texts = {key_of(key): text for key, text in values.items()}
+    decode_values({key: text for key, text in texts.items() if text})
+    return texts
 
 
 def _shown(name: str) -> str:

@@ -81,8 +81,8 @@ class PriorityHandlers:
         )
 
     def _factors(self, job: Job, now: float) -> Factors:
-        here = pending(job)
-        return self._engine.jobtable.order.factors(here.kind, here.since, now)
+        entry = pending(job)
+        return self._engine.jobtable.order.factors(entry.kind, entry.since, now)
 
     def _bring_up_to_date(self, now: float) -> None:
         engine = self._engine
@@ -95,9 +95,9 @@ class PriorityHandlers:
         """Return the shares, the usage and the fair-share factor of accounts and users."""
         engine = self._engine
         rows = engine.charges.standings(engine.jobtable, engine.policy, now)
-        seen = [row for row in rows if not caller.is_confined or row.user in ("", caller.name)]
+        visible = [row for row in rows if not caller.is_confined or row.user in ("", caller.name)]
         return protocol.Shares(
-            shares=[protocol.ShareInfo(**asdict(row)) for row in seen],
+            shares=[protocol.ShareInfo(**asdict(row)) for row in visible],
             half_life=engine.policy.weights.half_life,
         )
 
@@ -140,18 +140,18 @@ class PriorityHandlers:
     def _ahead(self, job: Job, now: float) -> list[Job]:
         """Return the owner's jobs that are considered before this one."""
 
-        def place(one: Job) -> tuple[float, float, int]:
-            return -self._factors(one, now).priority, one.submitted_at, one.id
+        def place(other: Job) -> tuple[float, float, int]:
+            return -self._factors(other, now).priority, other.submitted_at, other.id
 
-        own = place(job)
+        own_place = place(job)
         return [
-            one
-            for one in self._engine.jobtable.jobs.values()
-            if one.state is JobState.PENDING
-            and one.uid == job.uid
-            and owner_of(one) == owner_of(job)
-            and one.request.partition == job.request.partition
-            and place(one) < own
+            other
+            for other in self._engine.jobtable.jobs.values()
+            if other.state is JobState.PENDING
+            and other.uid == job.uid
+            and owner_of(other) == owner_of(job)
+            and other.request.partition == job.request.partition
+            and place(other) < own_place
         ]
 
     def _lower(self, job: Job, by: int) -> None:

@@ -64,11 +64,11 @@ class QueryHandlers:
         self._verdict, self._checked_at = "", 0.0  # of the queue file
         self._last: Callable[[], _Snapshot | None] = lambda: None
 
-    def knows(self, where: protocol.Where) -> bool:
+    def knows(self, attributes: protocol.Where) -> bool:
         """Tell whether jobs can have the partitions, accounts and qualities of service of a filter."""
         policy = self._engine.policy
         knows = ([name.name for name in names] for names in (policy.partitions, policy.accounts, policy.qos))
-        return choices.unknown(where, *knows) is None
+        return choices.unknown(attributes, *knows) is None
 
     # -- jobs -----------------------------------------------------------------------------------
 
@@ -77,30 +77,28 @@ class QueryHandlers:
         """Return the wanted attributes of the open jobs and, with `recent`, of jobs that have just ended."""
         return LongAnswer("jobs", self.rows(caller, call, now), lambda: protocol.JobInfos(jobs=[]))
 
-    def rows(
-        self, caller: Caller, wanted: protocol.ListQueue, now: float
-    ) -> Iterator[list[protocol.JobInfo]]:
+    def rows(self, caller: Caller, call: protocol.ListQueue, now: float) -> Iterator[list[protocol.JobInfo]]:
         """Return the same jobs in pieces. Raises BadUsage before the first piece."""
-        attributes, look = getters(wanted.fields), self._look(caller, now)
+        attributes, look = getters(call.fields), self._look(caller, now)
         open_jobs, ended = self._snapshot(), list[Job]()
-        if wanted.recent:
+        if call.recent:
             ended = [look.know(record) for record in self._engine.store.ended_since(now - _RECENT)]
-        choice = AttributeFilter(wanted.where, look)
+        choice = AttributeFilter(call.where, look)
 
         def pieces() -> Iterator[list[protocol.JobInfo]]:
             for piece in chain(cut(open_jobs.jobs), cut(ended)):
-                seen = [job for job in piece if caller.may_see(job)] if caller.is_confined else piece
-                yield from self._infos(look, list(self._chosen(choice, seen)), attributes)
+                visible = [job for job in piece if caller.may_see(job)] if caller.is_confined else piece
+                yield from self._infos(look, list(self._chosen(choice, visible)), attributes)
 
         return pieces()
 
     def _infos(
-        self, look: CallerView, jobs: Sequence[Job], wanted: Getters
+        self, look: CallerView, jobs: Sequence[Job], attributes: Getters
     ) -> Iterator[list[protocol.JobInfo]]:
         """Yield the attributes of jobs in one piece, or in several if an attribute is read from files."""
-        size = _WITH_FILES if "srun_steps" in wanted else len(jobs)
+        size = _WITH_FILES if "srun_steps" in attributes else len(jobs)
         for part in cut(jobs, size) if jobs else [jobs]:
-            yield [self._info(look, job, wanted) for job in part]
+            yield [self._info(look, job, attributes) for job in part]
 
     @property
     def size(self) -> int:
@@ -115,14 +113,14 @@ class QueryHandlers:
     def _look(self, caller: Caller, now: float) -> CallerView:
         return CallerView(self._engine, caller, now, self._live)
 
-    def _info(self, look: CallerView, job: Job, wanted: Getters) -> protocol.JobInfo:
+    def _info(self, look: CallerView, job: Job, attributes: Getters) -> protocol.JobInfo:
         """Return the selected attributes of a job; if that fails, those of the job with an empty request."""
         try:
-            return protocol.JobInfo(**{name: get(look, job) for name, get in wanted.items()})
+            return protocol.JobInfo(**{name: get(look, job) for name, get in attributes.items()})
         except Exception as error:
             self._engine.faults.note(f"the record of job {job.id}", error)
             bare = _bare(job)
-            return protocol.JobInfo(**{name: get(look, bare) for name, get in wanted.items()})
+            return protocol.JobInfo(**{name: get(look, bare) for name, get in attributes.items()})
 
     def _chosen(self, choice: AttributeFilter, jobs: Sequence[Job]) -> Iterable[Job]:
         """Return the jobs that match the filter; a job that causes an exception is omitted."""
@@ -130,7 +128,11 @@ class QueryHandlers:
             return choice.of(jobs)
         except Exception as error:
             self._engine.faults.note("the choice of jobs", error)
-            return [] if len(jobs) == 1 else [one for job in jobs for one in self._chosen(choice, [job])]
+            return (
+                []
+                if len(jobs) == 1
+                else [chosen_job for job in jobs for chosen_job in self._chosen(choice, [job])]
+            )
 
     def _snapshot(self) -> "_Snapshot":
         """Return a snapshot of all open jobs, cached until a job changes."""
@@ -168,10 +170,10 @@ class QueryHandlers:
             Refused: it names several jobs.
         """
         job_records: list[JobRecord] = []
-        number, wanted = split_reference(name)
-        if (wanted or 0).bit_count() > _TASKS:
+        number, task_bits = split_reference(name)
+        if (task_bits or 0).bit_count() > _TASKS:
             raise Refused(
-                f"{name} are {(wanted or 0).bit_count()} tasks", f"Name one task, such as {number}_0."
+                f"{name} are {(task_bits or 0).bit_count()} tasks", f"Name one task, such as {number}_0."
             )
         for part in self._references.seen_parts(name, caller):
             job_records += part
@@ -220,7 +222,7 @@ class QueryHandlers:
         self, caller: Caller, call: protocol.ListHistory, now: float
     ) -> LongAnswer[protocol.HistoryPage]:
         """Return a page of the jobs that existed in a window of time, by id, or of the named jobs."""
-        wanted, look = getters(call.fields), self._look(caller, now)
+        attributes, look = getters(call.fields), self._look(caller, now)
         page = _Page()
         if call.ids is not None:
             pieces = self._named(call.ids, page, caller)
@@ -228,7 +230,7 @@ class QueryHandlers:
             pieces = self._window(call, page, caller.uid if caller.is_confined else call.uid)
         rows = (
             [
-                self._info(look, look.know(job_record), wanted)
+                self._info(look, look.know(job_record), attributes)
                 for job_record in piece
                 if caller.may_see(job_record.job)
             ]
@@ -239,13 +241,13 @@ class QueryHandlers:
     def _window(
         self, call: protocol.ListHistory, page: "_Page", uid: int | None
     ) -> Iterator[list[JobRecord]]:
-        left, after = protocol.PAGE, call.after
-        while left:
+        rows_left, after = protocol.PAGE, call.after
+        while rows_left:
             history = self._engine.store.history(
-                since=call.since, until=call.until, uid=uid, after=after, page=min(left, _ROWS)
+                since=call.since, until=call.until, uid=uid, after=after, page=min(rows_left, _ROWS)
             )
             yield history.records
-            left -= len(history.records)
+            rows_left -= len(history.records)
             if history.upto is None:
                 return
             after = history.upto
@@ -255,8 +257,8 @@ class QueryHandlers:
         self, ids: Sequence[protocol.Reference], page: "_Page", caller: Caller
     ) -> Iterator[list[JobRecord]]:
         """Return the records of named jobs; a job that the site hides from the caller is missing."""
-        for one in ids:
-            split_reference(one)
+        for reference in ids:
+            split_reference(reference)
 
         def found() -> Iterator[list[JobRecord]]:
             for job_id in ids:
@@ -288,26 +290,26 @@ class QueryHandlers:
 
     def _gpu(self, room: Room, caller: Caller, now: float) -> protocol.GpuInfo:
         index = room.gpu.index
-        here = [
+        holding = [
             job
             for job in self._engine.jobtable.holding.values()
             if any(hold.gpu == index for hold in job.holds)
         ]
-        seen = self._engine.gpu_states.readings.get(index)
-        if seen and caller.is_confined:
-            seen = replace(seen, processes=(), past=())
+        reading = self._engine.gpu_states.readings.get(index)
+        if reading and caller.is_confined:
+            reading = replace(reading, processes=(), past=())
         return protocol.GpuInfo(
             gpu=room.gpu,
             usable=room.gpu.usable,
             free_share=room.share,
             free_memory=max(0, room.memory),
             external=room.external,
-            allocated_memory=sum(hold.memory for job in here for hold in job.holds if hold.gpu == index),
-            jobs=[job.id for job in here if caller.may_see(job)],
-            seen=seen,
+            allocated_memory=sum(hold.memory for job in holding for hold in job.holds if hold.gpu == index),
+            jobs=[job.id for job in holding if caller.may_see(job)],
+            seen=reading,
             hidden=sum(
                 charged(hold, room.gpu.usable)
-                for job in here
+                for job in holding
                 if not caller.may_see(job)
                 for hold in job.holds
                 if hold.gpu == index

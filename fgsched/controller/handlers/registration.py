@@ -44,12 +44,12 @@ def _marking(call: CallType, way: HandlingWay) -> Callable[[Method], Method]:
 
 def handlers_of(objects: Iterable[object], *ways: HandlingWay) -> dict[CallType, Callable[..., Any]]:
     """Return the registered methods of the objects by request; all ways if none is named."""
-    found: dict[CallType, Callable[..., Any]] = {}
+    methods: dict[CallType, Callable[..., Any]] = {}
     for handlers in objects:
         kind = type(handlers)
         for name in dir(kind):
             call, way = getattr(getattr(kind, name), _MARK, (None, None))
             if call is not None and (not ways or way in ways):
-                assert call not in found, f"{call.__name__} has two handlers"
-                found[call] = getattr(handlers, name)
-    return found
+                assert call not in methods, f"{call.__name__} has two handlers"
+                methods[call] = getattr(handlers, name)
+    return methods

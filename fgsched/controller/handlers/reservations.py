@@ -165,31 +165,31 @@ class ReservationHandlers:
         self, record: ReservationRecord, count: int, share: int, now: float
     ) -> tuple[tuple[str, int], ...]:
         """Return (UUID, share) of `count` GPUs that can be reserved in the period, in index order."""
-        found: list[tuple[str, int]] = []
+        free_gpus: list[tuple[str, int]] = []
         why: Refused | None = None
         for gpu in self._engine.gpu_states.gpus:
             problem = self._problem(replace(record, gpus=((gpu.uuid, share),)), now)
             if problem is None:
-                found.append((gpu.uuid, share))
+                free_gpus.append((gpu.uuid, share))
             why = why or problem
-        if len(found) < count:
+        if len(free_gpus) < count:
             first = f"; the first of the others: {why.cause}" if why else ""
             raise Refused(
-                f"{len(found)} GPUs of {len(self._engine.gpu_states.gpus)} can be reserved so{first}",
+                f"{len(free_gpus)} GPUs of {len(self._engine.gpu_states.gpus)} can be reserved so{first}",
                 "fgctl show reservation shows the reserved GPUs. flags=ignore_jobs ignores running jobs.",
             )
-        return tuple(found[:count])
+        return tuple(free_gpus[:count])
 
     def _problem(self, record: ReservationRecord, now: float) -> Refused | None:
         """Return why the record conflicts: another reservation, or jobs that may run then."""
         engine, reservation = self._engine, self._engine.site.reservation(record)
-        others = [
+        other_reservations = [
             self._engine.site.reservation(reservation_record)
             for reservation_record in self._engine.site.records
             if reservation_record.end > now
         ]
         usable = {gpu.index: gpu.usable for gpu in engine.gpu_states.gpus}
-        if over := find_overbooking(reservation, others, usable):
+        if over := find_overbooking(reservation, other_reservations, usable):
             return Refused(
                 f"GPU {over[0]} has not so much left then: reservation {over[1]} keeps part of it",
                 "fgctl show reservation tells when and how much.",
@@ -197,7 +197,7 @@ class ReservationHandlers:
         snapshot = engine.jobtable.snapshot(
             engine.gpu_states.gpus, engine.gpu_states.readings, limits=engine.limits, now=now
         )
-        jobs = conflicting_jobs(reservation, others, snapshot.running, snapshot.free, now)
+        jobs = conflicting_jobs(reservation, other_reservations, snapshot.running, snapshot.free, now)
         if jobs and "ignore_jobs" not in record.flags:
             return Refused(
                 f"jobs may still run on its GPUs when it begins: {format_indices(jobs)}",
@@ -216,14 +216,14 @@ class ReservationHandlers:
 
     def _must_keep_jobs(self, reservation: Reservation, now: float) -> None:
         """Check that its running jobs still fit into the reservation. Raises Refused."""
-        kept = {hold.gpu: hold.share for hold in reservation.holds}
+        share_of = {hold.gpu: hold.share for hold in reservation.holds}
         used: dict[int, int] = {}
         for job in self._of(reservation.name):
             for hold in job.holds:
                 used[hold.gpu] = used.get(hold.gpu, 0) + hold.share
             if job.state.holds and (reservation.start > now or (job.deadline or 0) > reservation.end):
                 raise Refused(f"job {job.id} runs in it, and not within that time", "Wait for it.")
-        if over := [gpu for gpu, share in used.items() if share > kept.get(gpu, 0)]:
+        if over := [gpu for gpu, share in used.items() if share > share_of.get(gpu, 0)]:
             raise Refused(f"its jobs have more of GPU {min(over)} than that", "Wait for them.")
 
     def _found(self, records: Iterable[ReservationRecord], name: str, now: float) -> ReservationRecord:
@@ -251,9 +251,9 @@ def _with_changes(record: ReservationRecord, call: protocol.ReservationChanges) 
     )
 
 
-def _checked_name(caller: Caller, name: str, what: str) -> str:
+def _checked_name(caller: Caller, name: str, action: str) -> str:
     """Check the name in an operator's request. Raises BadUsage."""
-    caller.must_operate(f"{what} a reservation")
+    caller.must_operate(f"{action} a reservation")
     if not name.isprintable() or "," in name:
         raise BadUsage("a reservation is named by a text of up to 64 characters")
     return name

@@ -145,8 +145,10 @@ class WaitHandlers:
     def _refuse_too_many(self, waiter: _Waiter) -> None:
         """Refuse a user who would wait for too many jobs, because each entry uses memory. Raises Busy."""
         uid = waiter.connection.uid
-        others = (other for other in self._waiters if other is not waiter and other.connection.uid == uid)
-        sizes = [len(other.awaited) for other in others if not other.is_looking]
+        other_waiters = (
+            other for other in self._waiters if other is not waiter and other.connection.uid == uid
+        )
+        sizes = [len(other.awaited) for other in other_waiters if not other.is_looking]
         if sizes and sum(sizes) + len(waiter.awaited) > _MOST:
             raise Busy(f"uid {uid} waits for {sum(sizes)} jobs already", "End some waiting commands.")
 
@@ -184,15 +186,15 @@ class WaitHandlers:
     def tell(self, jobtable: JobTable, now: float) -> None:
         """Send progress to the clients that asked for it: only changes, at a limited rate."""
         curious = [waiter for waiter in self._waiters if waiter.wants_progress and not waiter.is_looking]
-        here = (id(jobtable), jobtable.revision)
-        if not curious or (here == self._looked_at and all(waiter.told for waiter in curious)):
+        revision = (id(jobtable), jobtable.revision)
+        if not curious or (revision == self._looked_at and all(waiter.told for waiter in curious)):
             self.delay = None
             return
-        left = self._next - now
-        self.delay = left if 0 < left <= _BETWEEN else 0.0  # more than that: the clock was set back
+        pause = self._next - now
+        self.delay = pause if 0 < pause <= _BETWEEN else 0.0  # more than that: the clock was set back
         if self.delay:
             return
-        self.delay, self._looked_at, self._next = None, here, now + _BETWEEN
+        self.delay, self._looked_at, self._next = None, revision, now + _BETWEEN
         for waiter in curious:
             self._tell(waiter, jobtable)
 
@@ -224,15 +226,15 @@ def _tasks(job: Job, jobtable: JobTable) -> int:
 
 def how_it_ended(job: Job) -> JobEnd:
     """Return the state and the exit status of a job."""
-    how = job.ended or NOT_ENDED
+    ending = job.ended or NOT_ENDED
     return JobEnd(
         id=job.id,
         array=job.array or None,
         task=job.task,
         state=job.state.value,
         final=job.state.is_final,
-        exit_code=how.exit_code,
-        signal=how.signal,
+        exit_code=ending.exit_code,
+        signal=ending.signal,
     )
 
 
