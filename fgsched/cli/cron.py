@@ -132,16 +132,16 @@ def merged(crontab: str, lines: str) -> str:
     Raises:
         Refused: the marks of the block are damaged.
     """
-    found = crontab.splitlines(keepends=True)
-    begins = [at for at, line in enumerate(found) if line.rstrip() == BEGIN]
-    ends = [at for at, line in enumerate(found) if line.rstrip() == END]
+    crontab_lines = crontab.splitlines(keepends=True)
+    begins = [at for at, line in enumerate(crontab_lines) if line.rstrip() == BEGIN]
+    ends = [at for at, line in enumerate(crontab_lines) if line.rstrip() == END]
     if not begins and not ends:
         return crontab + ("" if not crontab or crontab.endswith("\n") else "\n") + lines
     if len(begins) != 1 or len(ends) != 1 or begins[0] > ends[0]:
         raise Refused(
             "the block of fgsched in the crontab is damaged", f"Remove its lines with: crontab -e ({BEGIN!r})"
         )
-    return "".join([*found[: begins[0]], lines, *found[ends[0] + 1 :]])
+    return "".join([*crontab_lines[: begins[0]], lines, *crontab_lines[ends[0] + 1 :]])
 
 
 def install(lines: str) -> bool:
@@ -176,19 +176,19 @@ def _read() -> str:
 
 def units(to: str, environ: Mapping[str, str], metrics: str = "", *, has_mail: bool = True) -> dict[str, str]:
     """Return the contents of the unit files by their names. `%` and `$` are escaped for systemd."""
-    found = {}
+    units = {}
     for entry in entries(to, metrics, has_mail=has_mail):
         command = command_line(entry, environ).replace("\\", r"\\").replace('"', r"\"")
         command = command.replace("%", "%%").replace("$", "$$")
-        found[f"fgsched-{entry.name}.service"] = (
+        units[f"fgsched-{entry.name}.service"] = (
             f"{_MARK}\n[Unit]\nDescription=fgsched: {entry.about}\n\n"
             f'[Service]\nType=oneshot\nExecStart=/bin/sh -c "{command}"\n'
         )
-        found[f"fgsched-{entry.name}.timer"] = (
+        units[f"fgsched-{entry.name}.timer"] = (
             f"{_MARK}\n[Unit]\nDescription=fgsched: {entry.about}\n\n"
             f"[Timer]\nOnCalendar={entry.calendar}\nPersistent=true\n\n[Install]\nWantedBy=timers.target\n"
         )
-    return found
+    return units
 
 
 def install_units(folder: Path, texts: Mapping[str, str]) -> Sequence[Path]:

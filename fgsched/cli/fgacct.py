@@ -224,31 +224,31 @@ def _asked(form: Format, options: AccountOptions, *, wants_steps: bool) -> list[
 
 
 def _named(
-    client: Client, asked: Sequence[str], ids: list[choices.Name], missing: list[choices.Name]
+    client: Client, fields: Sequence[str], ids: list[choices.Name], missing: list[choices.Name]
 ) -> Iterator[protocol.JobInfo]:
     """Yield the named jobs; add the names without a job to `missing`."""
     for at in range(0, len(ids), protocol.PAGE):
         part = ids[at : at + protocol.PAGE]
-        page = client.call(protocol.ListHistory(fields=asked, ids=part))
+        page = client.call(protocol.ListHistory(fields=fields, ids=part))
         missing += page.missing
         yield from page.jobs
 
 
-def _all(client: Client, asked: Sequence[str], window: Window, *, mine: bool) -> Iterator[protocol.JobInfo]:
+def _all(client: Client, fields: Sequence[str], window: Window, *, mine: bool) -> Iterator[protocol.JobInfo]:
     """Yield every job of the window, page by page; the tasks of an array follow each other."""
     after: int | None = 0
     shown: set[int] = set()
     while after is not None:
         page = client.call(
             protocol.ListHistory(
-                fields=asked,
+                fields=fields,
                 since=window.since,
                 until=window.until,
                 after=after,
                 uid=os.geteuid() if mine else None,
             )
         )
-        yield from in_order(page.jobs, partial(_named, client, asked, missing=[]), shown)
+        yield from in_order(page.jobs, partial(_named, client, fields, missing=[]), shown)
         after = page.next
 
 

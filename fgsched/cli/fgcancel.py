@@ -157,8 +157,8 @@ def _within(job: protocol.JobInfo, names: Sequence[Name] | None) -> Name:
         return choices.exactly(job)
     mine = [name for name in names if isinstance(name, str) and name.startswith(f"{job.array}_")]
     wanted = 0
-    for one in mine:
-        wanted |= parse_tasks(one.partition("_")[2].strip("[]"))
+    for task_name in mine:
+        wanted |= parse_tasks(task_name.partition("_")[2].strip("[]"))
     still = parse_tasks(job.tasks.partition("%")[0]) & wanted
     return f"{job.array}_[{format_array(still)}]" if still else choices.exactly(job)
 

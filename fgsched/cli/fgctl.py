@@ -165,21 +165,21 @@ def _update(words: Sequence[str]) -> int:
         return _reservation("update", words)
     if is_about_partition(words):
         return _partition("update", words)
-    given = words_by_key(words)
-    named = [given.pop(key) for key in ("job", "jobid") if key in given]
-    if given.keys() & {"nodename", "node"}:
+    fields = words_by_key(words)
+    named = [fields.pop(key) for key in ("job", "jobid") if key in fields]
+    if fields.keys() & {"nodename", "node"}:
         from fgsched.cli.changes import update_node
 
         with Client(find_places()) as client:
-            update_node(client, given)
+            update_node(client, fields)
         return Exit.DONE
-    if "gpu" in given and not named:
+    if "gpu" in fields and not named:
         raise BadUsage("update changes no GPU", "fgctl drain gpu=N reason=TEXT and fgctl resume gpu=N.")
     if len(named) != 1:
         raise BadUsage("update needs job=ID once", "fgctl update job=7 timelimit=2h")
     ids = choices.ids(named)
     with Client(find_places()) as client:
-        changes = read_changes(given, client.call(protocol.Ping()).site)
+        changes = read_changes(fields, client.call(protocol.Ping()).site)
         worst = int(Exit.DONE)
         for job_id in ids:
             try:
@@ -211,9 +211,9 @@ def _reservation(verb: str, words: Sequence[str]) -> int:
 def _site(verb: str, words: Sequence[str]) -> int:
     """Replace 'reservation NAME …' by 'reservation=NAME …', as scontrol does."""
     if words[0].lower() in ("reservation", "partition"):
-        kind, rest = words[0].lower(), words[1:]
-        is_named = bool(rest) and "=" in rest[0]
-        words = rest if is_named else [f"{kind}={rest[0]}" if rest else kind, *rest[1:]]
+        kind, operands = words[0].lower(), words[1:]
+        is_named = bool(operands) and "=" in operands[0]
+        words = operands if is_named else [f"{kind}={operands[0]}" if operands else kind, *operands[1:]]
     if is_about_reservation(words):
         return _reservation(verb, words)
     return _partition(verb, words)
@@ -369,9 +369,9 @@ def _adopt(word: str, indices: str, **options: str | None) -> None:
     """Make a process that was started outside of fgsched a job."""
     from fgsched.cli import processes
 
-    given = {name.replace("_", "-"): text for name, text in options.items() if text is not None}
+    option_texts = {name.replace("_", "-"): text for name, text in options.items() if text is not None}
     with Client(find_places()) as client:
-        write(processes.adopt(client, word, given, indices))
+        write(processes.adopt(client, word, option_texts, indices))
 
 
 @fgctl.command("write", hidden=True)

@@ -87,7 +87,7 @@ def _fraction(info: GpuInfo) -> str:
 
 def _memory(info: GpuInfo) -> str:
     """Return the allocated, the used and the usable memory of a GPU."""
-    used = "-" if (known := memory_in_use(info)) is None else format_mebibytes(known)
+    used = "-" if (used_bytes := memory_in_use(info)) is None else format_mebibytes(used_bytes)
     return f"{format_mebibytes(info.allocated_memory)}/{used}/{format_mebibytes(info.usable)}"
 
 

@@ -193,9 +193,14 @@ def _report(client: Client, due: list[Stranger], config: "Config", now: float) -
     ):
         if rules.action == "warn" and _is_account(user):
             _post(user, *policies.stranger_warning(processes_of_user, host_name(), now), config)
-    for one in due:
+    for due_reservation in due:
         client.call(
-            protocol.NoteWarning(job=0, policy=policies.STRANGERS, finding=one.finding, action=one.action)
+            protocol.NoteWarning(
+                job=0,
+                policy=policies.STRANGERS,
+                finding=due_reservation.finding,
+                action=due_reservation.action,
+            )
         )
 
 

@@ -159,11 +159,11 @@ def _deliver(report: Report, texts: dict[str, str], output: str) -> None:
 class _Accounts:
     """The accounts, if there are any that this user may read."""
 
-    def __init__(self, given: str) -> None:
+    def __init__(self, setting: str) -> None:
         """Open them. Raises StorageError if a file is named that cannot be read."""
-        path = Path(given) if given else find_places().accounts
-        if given and not os.access(path, os.R_OK):
-            raise StorageError(f"cannot read the accounts {given}", "Name another file with --file.")
+        path = Path(setting) if setting else find_places().accounts
+        if setting and not os.access(path, os.R_OK):
+            raise StorageError(f"cannot read the accounts {setting}", "Name another file with --file.")
         self._reader = ReportReader(path) if os.access(path, os.R_OK) else None
 
     def __enter__(self) -> "_Accounts":

@@ -232,7 +232,7 @@ def _days(year: int, month: int) -> int:
 
 
 def _epoch(text: str, moment: _Moment) -> float:
-    clock = given = [moment.hour, moment.minute, moment.second]
+    clock = requested_clock = [moment.hour, moment.minute, moment.second]
     for _ in range(24 * 60):  # a gap in local time is at most a day long
         try:
             epoch = time.mktime(
@@ -242,7 +242,7 @@ def _epoch(text: str, moment: _Moment) -> float:
             raise BadValue(text, ": out of range") from None
         local = time.localtime(epoch)
         if [local.tm_hour, local.tm_min, local.tm_sec] == [clock[0] % 24, clock[1] % 60, clock[2]]:
-            moment.skipped = clock is not given
+            moment.skipped = clock is not requested_clock
             return epoch
         clock = [clock[0], clock[1] + 1, 0] if clock[1] < 59 else [clock[0] + 1, 0, 0]
     raise BadValue(text, ": there is no such time of day")

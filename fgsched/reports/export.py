@@ -175,7 +175,7 @@ def _(part: Quantiles) -> Table:
 
 @as_table.register
 def _(part: UseBars) -> Table:
-    cost, used, most, asked = part.heads
+    cost, used, most, requested = part.heads
     columns = (
         Column("user", "User"),
         Column("job", "Job"),
@@ -183,7 +183,7 @@ def _(part: UseBars) -> Table:
         Column("cost", cost, right=True),
         Column("used", used, right=True),
         Column("most", most or "Most", right=True),
-        Column("asked", asked, right=True),
+        Column("asked", requested, right=True),
         Column("line", "Proposed line"),
     )
     rows = (

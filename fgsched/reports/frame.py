@@ -96,9 +96,9 @@ def _without_samples(facts: Facts) -> tuple[str, ...]:
 # -- headline figures ----------------------------------------------------------------------------------
 
 
-def fraction(part: float, whole: float, rest: str = "") -> str:
+def fraction(part: float, whole: float, suffix: str = "") -> str:
     """Return '1,074 of 1,328 GPU-hours'; both in GPU seconds."""
-    return f"{_whole(part)} of {_whole(whole)} GPU-hours{rest}"
+    return f"{_whole(part)} of {_whole(whole)} GPU-hours{suffix}"
 
 
 def _whole(seconds: float) -> str:

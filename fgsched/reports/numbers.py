@@ -35,9 +35,9 @@ def count(value: int, unit: str = "jobs") -> Number:
     return Number(value, unit, grouped(value))
 
 
-def counted(value: int, one: str, many: str = "") -> str:
+def counted(value: int, singular: str, many: str = "") -> str:
     """Return a count with its noun: '1 job', '1,204 jobs'."""
-    return f"{grouped(value)} {one if value == 1 else many or one + 's'}"
+    return f"{grouped(value)} {singular if value == 1 else many or singular + 's'}"
 
 
 def share(part: float, whole: float, decimals: int = 1) -> Number:

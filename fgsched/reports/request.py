@@ -95,7 +95,7 @@ class ReporterProcess(Helper):
             with suppress(msgspec.MsgspecError):
                 self._take(msgspec.json.decode(line, type=Made))
 
-    def _take(self, made: Made) -> None:
-        if made.number in self._asked:
-            self._asked.remove(made.number)
-            self._answered(made)
+    def _take(self, report: Made) -> None:
+        if report.number in self._asked:
+            self._asked.remove(report.number)
+            self._answered(report)

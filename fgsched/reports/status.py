@@ -532,9 +532,9 @@ def _outside(room: int) -> str:
 
 
 def _block(share: GpuPart, room: int, two: bool) -> Block:
-    left = "" if share.left is None or two else duration_text(share.left)
-    if left and width_of(share.user) + 1 + len(left) <= room:
-        return Block(share.kind, share.share, share.user, left)
+    remaining = "" if share.left is None or two else duration_text(share.left)
+    if remaining and width_of(share.user) + 1 + len(remaining) <= room:
+        return Block(share.kind, share.share, share.user, remaining)
     label = share.user if width_of(share.user) <= room else cut(share.user, room) if room >= _LEAST else ""
     return Block(share.kind, share.share, label)
 

@@ -116,7 +116,8 @@ def _(part: ClassBar, ascii: bool) -> Iterator[str]:
     shares = [(kind.share.value or 0.0) / 100 for kind in part.classes]
     if part.share.value:
         yield "".join(
-            FILLS[one.name] * room for one, room in zip(part.classes, cells(shares, WIDTH), strict=True)
+            FILLS[gpu_class.name] * room
+            for gpu_class, room in zip(part.classes, cells(shares, WIDTH), strict=True)
         )
         yield f"0{'25':>20}{'50':>19}{'75':>19}{'100 %':>19}"
         yield ""
@@ -131,19 +132,21 @@ def _(part: ClassBar, ascii: bool) -> Iterator[str]:
 @part_lines.register
 def _(part: GpuRows, ascii: bool) -> Iterator[str]:
     count = max((len(row.steps) for row in part.rows), default=0)
-    each = max(1, -(-count // _ROW))
+    steps_per_cell = max(1, -(-count // _ROW))
     axis = [" "] * (_ROW + 8)
     for mark in part.days:
-        at = min(_ROW, int(mark.at * count / each))
+        at = min(_ROW, int(mark.at * count / steps_per_cell))
         axis[at : at + len(mark.label)] = mark.label
     yield f"{'':<15}{'charged':>5}  {''.join(axis).rstrip()}"[: WIDTH + 2].rstrip()
     for row in part.rows:
-        drawn = "".join(_column(row.steps[at : at + each], ascii) for at in range(0, count, each))
+        drawn = "".join(
+            _column(row.steps[at : at + steps_per_cell], ascii) for at in range(0, count, steps_per_cell)
+        )
         yield f"{row.gpu:<3}{cut(_short_model(row.model), 9):<10}{row.charged.text:>6}  {drawn}".rstrip()
     for row in part.rows:
         for note in row.notes:
             yield from paragraph(f"GPU {row.gpu}  {clean(note.text)}", "       ", "")
-    hours = part.step * each / 3600
+    hours = part.step * steps_per_cell / 3600
     unit = f"{hours:.0f} hours" if hours != 1 else "1 hour"
     unit = unit if hours >= 1 else f"{hours * 60:.0f} minutes"
     yield f"{'':<21}{unit} a column.  ╳ down  ? no samples"
@@ -349,7 +352,7 @@ def _(part: Wastes, ascii: bool) -> Iterator[str]:
         cost = f"{item.returned.text} of {item.charged.text:>{room}}"
         tail = f", {item.jobs.text}, {item.asked}"
         name = cut(f"{clean(item.user.text)} {clean(item.job.text)}", WIDTH - 5 - len(cost) - len(tail))
-        left = f"{item.rank:<2} {name}{tail}"
-        yield pad(left, WIDTH - len(cost)) + cost
+        label = f"{item.rank:<2} {name}{tail}"
+        yield pad(label, WIDTH - len(cost)) + cost
         yield from paragraph(item.evidence + (f" ({item.warned})" if item.warned else ""), "   ")
         yield from pasted(item.line)

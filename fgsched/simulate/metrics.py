@@ -266,9 +266,11 @@ def _recorded_waits(outcomes: Iterable[TaskOutcome]) -> Waits | None:
     return _waits("as it was", real) if real else None
 
 
-def _recorded(one: TaskOutcome, waited: float) -> TaskOutcome:
-    started = one.task.submitted + waited
-    return TaskOutcome(task=one.task, runs=(TaskRun(1, started, started + one.task.run, one.share),))
+def _recorded(outcome: TaskOutcome, waited: float) -> TaskOutcome:
+    started = outcome.task.submitted + waited
+    return TaskOutcome(
+        task=outcome.task, runs=(TaskRun(1, started, started + outcome.task.run, outcome.share),)
+    )
 
 
 def percentile(ordered: Sequence[float], part: int) -> float:

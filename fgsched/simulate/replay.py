@@ -148,8 +148,8 @@ class VirtualHost:
     def _schedule_end(self, job: Job) -> None:
         """Schedule the end of a job; a preempted job runs until its grace period ends."""
         ends = [self._own_end(job)]
-        if (found := job.ending_preemption) is not None:
-            ends.append(found.at + found.grace)
+        if (preemption := job.ending_preemption) is not None:
+            ends.append(preemption.at + preemption.grace)
         self._due[job.id] = min(ends)
         heappush(self._ends, (min(ends), job.id))
 

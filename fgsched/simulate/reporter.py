@@ -63,9 +63,9 @@ def serve(accounts: Path, source: int, sink: int, clock: Callable[[], float] = t
         *lines, unread = (unread + data).split(b"\n")
         for line in lines:
             signal.alarm(_DEADLINE)
-            made = answer(accounts, line, clock())
+            reply = answer(accounts, line, clock())
             signal.alarm(0)
-            _send(sink, msgspec.json.encode(made) + b"\n")
+            _send(sink, msgspec.json.encode(reply) + b"\n")
 
 
 def _send(sink: int, data: bytes) -> None:

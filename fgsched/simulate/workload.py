@@ -89,15 +89,15 @@ def known(tasks: Iterable[Task], policy: Policy) -> list[Task]:
 def runnable(tasks: Iterable[Task], gpus: Sequence[Gpu], limits: HostLimits) -> tuple[list[Task], int]:
     """Return the tasks that can run on an idle host, and the number of the others."""
     fits: dict[Demand, bool] = {}
-    kept, refused = [], 0
+    runnable_tasks, refused = [], 0
     for task in tasks:
         if task.demand not in fits:
             fits[task.demand] = _could_run(task.demand, gpus, limits)
         if fits[task.demand]:
-            kept.append(task)
+            runnable_tasks.append(task)
         else:
             refused += 1
-    return kept, refused
+    return runnable_tasks, refused
 
 
 def _could_run(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> bool:

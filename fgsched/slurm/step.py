@@ -85,15 +85,15 @@ def read_binding(text: str, tasks: int) -> TaskBinding:
     while words and words[0].lower() in ("", *_VERBOSE, *_QUIET):
         is_verbose = words.pop(0).lower() in _VERBOSE
     kind, colon, first = words[0].partition(":") if words else ("", "", "")
-    kind, rest, listed = kind.lower(), ",".join(words), [first, *words[1:]]
+    kind, type_text, listed = kind.lower(), ",".join(words), [first, *words[1:]]
     if kind == "map_cpu" and colon:
         return TaskBinding(
-            rest, _for_tasks([1 << cpu for cpu in _numbers(listed, 10, text)], tasks), is_verbose
+            type_text, _for_tasks([1 << cpu for cpu in _numbers(listed, 10, text)], tasks), is_verbose
         )
     if kind == "mask_cpu" and colon:
-        return TaskBinding(rest, _for_tasks(_numbers(listed, 16, text), tasks), is_verbose)
+        return TaskBinding(type_text, _for_tasks(_numbers(listed, 16, text), tasks), is_verbose)
     if kind in ("map_ldom", "mask_ldom") or all(word.lower() in _AUTOMATIC for word in words):
-        return TaskBinding(rest, (), is_verbose)
+        return TaskBinding(type_text, (), is_verbose)
     raise _refusal(text)
 
 
@@ -182,7 +182,7 @@ def of_step(step: SrunStep, environ: Mapping[str, str], number: int, gpus: list[
     """Return the variables that all tasks of a step have."""
     tasks = str(step.tasks)
     return _exported(step.export, environ) | {
-        **{twin: environ[own] for own, twins in _OF_JOB.items() if own in environ for twin in twins},
+        **{twin: environ[name] for name, twins in _OF_JOB.items() if name in environ for twin in twins},
         **dict.fromkeys(("SLURM_STEP_ID", "SLURM_STEPID"), str(number)),
         **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"), tasks),
         **dict.fromkeys(("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"), tasks),
@@ -211,10 +211,12 @@ def of_task(base: Mapping[str, str], task: int) -> dict[str, str]:
 def _exported(text: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that --export selects: ALL, NONE, or names and NAME=value."""
     words = [word for word in text.split(",") if word]
-    kept = dict(environ)
+    exported = dict(environ)
     if "ALL" not in words:
         of_gpus = vendors.of_job(environ).facts.prefix or "FG_"
-        own = ("FG_", "SLURM_", of_gpus, "LD_PRELOAD", "TMPDIR", "PATH", "HOME", "USER")
-        kept = {name: value for name, value in environ.items() if name.startswith(own) or name in words}
-    given = dict(word.split("=", 1) for word in words if "=" in word)
-    return kept | {name: os.path.expandvars(value) for name, value in given.items()}
+        own_prefixes = ("FG_", "SLURM_", of_gpus, "LD_PRELOAD", "TMPDIR", "PATH", "HOME", "USER")
+        exported = {
+            name: value for name, value in environ.items() if name.startswith(own_prefixes) or name in words
+        }
+    assignments = dict(word.split("=", 1) for word in words if "=" in word)
+    return exported | {name: os.path.expandvars(value) for name, value in assignments.items()}

@@ -171,7 +171,9 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
         if not (isinstance(action, Remove) and action.path == STATE):  # it stays while it has files
             write(f"{action}\n")
         Carrier(root, manifest, run).carry([action])
-    if root == _HOST and any(isinstance(one, Undo) and one.words[0] == "systemctl" for one in actions):
+    if root == _HOST and any(
+        isinstance(action, Undo) and action.words[0] == "systemctl" for action in actions
+    ):
         run(("systemctl", "daemon-reload"))
     manifest.close()
     _remove_what_others_noted(root)
