@@ -287,7 +287,7 @@ class EventLoop:
         """Execute a request; return the seconds that its turn will probably take."""
         caller, kind = self._operations.caller(connection), type(request)
         if writer := self._operations.writer(kind):
-            told = self._told(connection, caller, request)
+            on_outcome = self._told(connection, caller, request)
             if order := self._long_order(caller, request):
                 carry_out = partial(writer, caller)
                 work = self._carrying_out(connection, carry_out, order, caller.name, on_outcome)
