@@ -47,13 +47,13 @@ _SLURM = {  # our variable -> the variables of Slurm with its value
 
 def environment(hook: str, job: Job, allocations: Sequence[GpuAllocation], host: str) -> dict[str, str]:
     """Return the variables of a prolog or epilog. Values that the job's owner chose are made safe."""
-    own = {
+    variables = {
         **{name: safe(value) for name, value in common_variables(job, host).items()},
         "FG_JOB_UID": str(job.uid),
         "FG_JOB_GID": str(job.gid),
-        "FG_JOB_GPUS": ",".join(str(gpu_allocation.gpu) for gpu_allocation in given),
-        "FG_GPU_UUIDS": ",".join(gpu_allocation.uuid for gpu_allocation in given),
-        "FG_GPUS_ON_NODE": str(len(given)),
+        "FG_JOB_GPUS": ",".join(str(gpu_allocation.gpu) for gpu_allocation in allocations),
+        "FG_GPU_UUIDS": ",".join(gpu_allocation.uuid for gpu_allocation in allocations),
+        "FG_GPUS_ON_NODE": str(len(allocations)),
         "FG_ATTEMPT": str(job.attempt),
     }
     if allocations:

@@ -175,7 +175,7 @@ def variables(
 ) -> dict[str, str]:
     """Return the variables of a job, with their SLURM_ equivalents if requested."""
     request = job.request
-    own = {
+    job_variables = {
         **common_variables(job, site.host),
         "FG_JOB_DIR": job_dir(site.run, job.id, job.attempt),
         "FG_SUBMIT_DIR": request.submit_dir,
