@@ -258,8 +258,8 @@ class RunDir:
             ]
             if name is None:
                 foreign.append((entry.path, "not the name of an attempt"))
-            elif (actual := kind_of(entry.path)) not in wanted:
-                foreign.append((entry.path, f"{actual} instead of {wanted[0]}"))
+            elif (actual := kind_of(entry.path)) not in kinds:
+                foreign.append((entry.path, f"{actual} instead of {kinds[0]}"))
             elif kind != "claim" or self._link(entry.path) != _TOMBSTONE:
                 leftovers.add((int(name[1]), int(name[2])))
         self._move_foreign(foreign)
