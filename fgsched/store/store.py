@@ -172,7 +172,7 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def _unwritten(error: sqlite3.DatabaseError, place: Path) -> StorageError:
-    if error.sqlite_errorname in _REFUSED_BY_QUOTA and disk.has_used_up_quota(place):
+    if getattr(error, "sqlite_errorname", "") in _REFUSED_BY_QUOTA and disk.has_used_up_quota(place):
         cause = f"the queue cannot be written: the quota for {place} is used up"
         return StorageError(cause, "Nothing of this request was stored. Free some space there and repeat it.")
     cause = f"the queue cannot be written: {error}"
