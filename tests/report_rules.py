@@ -363,7 +363,7 @@ RULES = [
     (r"No name of jobs failed three times\.", lambda c: not report_tables.repeated(c)),
     (
         r"The kernel killed no process of a job for host memory\.",
-        lambda c: not report_tables.host_limits(c, ""),
+        lambda c: not report_tables.host_memory_kills(c, ""),
     ),
     (r"No job met its GPU memory limit\.", lambda c: not [job for job in c.truth.ended if job.oom == "gpu"]),
     (r"Nothing was charged\.", lambda c: not c.truth.whole.charged),

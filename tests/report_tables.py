@@ -408,7 +408,7 @@ def _needed(case, job):
     return max(limit, case.truth.peak(job) + (job.refused * GIB or limit // 4))
 
 
-def host_limits(case, kind):
+def host_memory_kills(case, kind):
     found = [job for job in case.truth.ended if job.oom == "host"]
     found.sort(key=lambda job: (-job.end, -job.id))
     most = {"overview": 5, "me": 10}.get(kind, case.number)
@@ -1024,7 +1024,7 @@ TABLES = {
     "failures.users": failed_users,
     "repeated": repeated,
     "limits": gpu_limits,
-    "host_limits": host_limits,
+    "host_limits": host_memory_kills,
     "jobs": latest_failed,
     "cards": gpus,
     "events": events,

@@ -275,7 +275,7 @@ def test_while_one_process_hangs_another_answers_and_one_is_kept(helper, tmp_pat
     os.mkfifo(tmp_path / "fifo")
     hangs = f"import os; os.read(0, 64); open({str(tmp_path / 'fifo')!r})"
     usual, helper._command = helper._command, [sys.executable, "-S", "-c", hangs]
-    helper.start()
+    helper.start_helper()
     helper._command = usual
     helper.ask(3_999_999_998)
     helper.ask(3_999_999_999, busy=1)

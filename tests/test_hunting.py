@@ -15,7 +15,7 @@ from fgsched.launch import launcher as shepherds
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.rundir import RunDir
 from fgsched.lifecycle.launchspec import job_dir
-from fgsched.system.process import boot_id, identify, marked, parents
+from fgsched.system.process import boot_id, identify, parents, processes_of_job
 from fgshim import spawner as program
 from spawner_driver import await_end
 from tracing import TRACE_EXIT, traced
@@ -61,7 +61,7 @@ def test_a_job_whose_killed_shepherd_the_spawner_has_not_noticed_yet_is_not_lost
         for pid in (job.answer.pid, *script):
             os.kill(pid, signal.SIGKILL)
             await_end(pid)
-        assert not marked(job_dir(str(spawner.run), 1, 1), os.geteuid())
+        assert not processes_of_job(job_dir(str(spawner.run), 1, 1), os.geteuid())
         assert not hunter.kill_remaining(JOB)
     finally:
         os.kill(spawner.process.pid, signal.SIGCONT)
@@ -102,7 +102,7 @@ def test_one_look_at_the_processes_serves_all_lost_jobs(hunter, monkeypatch):
 
     monkeypatch.setattr(shepherds, "_SCAN_MAX_AGE", 60.0)  # seconds; a busy host may be slow
     monkeypatch.setattr(shepherds, "started_below", look)
-    monkeypatch.setattr(shepherds, "marked", lambda *of: looks.append(of))
+    monkeypatch.setattr(shepherds, "processes_of_job", lambda *of: looks.append(of))
     monkeypatch.setattr(shepherds, "supervisor_above", lambda pid, above: identify(pid))
     gone = [hunter.kill_remaining(replace(JOB, id=number)) for number in range(1, 51)]
     assert (gone, looks) == ([False] * 50, [(f"{hunter.run.path}/job/", {JOB.uid})])
@@ -116,5 +116,5 @@ def test_a_process_of_another_user_with_the_variable_of_a_job_is_not_of_the_job(
     with subprocess.Popen(["sleep", "1000000"], env=environment, user=4002) as process:
         assert hunter.kill_remaining(job)
         assert process.poll() is None
-        assert [one.pid for one in marked(environment["FG_JOB_DIR"], 4002)] == [process.pid]
+        assert [one.pid for one in processes_of_job(environment["FG_JOB_DIR"], 4002)] == [process.pid]
         process.kill()

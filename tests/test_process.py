@@ -119,7 +119,7 @@ def test_a_process_that_left_its_session_is_found_by_its_mark(sleeper, tmp_path)
     child = sleeper(sys.executable, "-c", script, env=os.environ | mark)
     child.stdout.readline()
     neighbour = sleeper(env={"FG_JOB_DIR": f"{tmp_path}2", "NOTE": f"FG_JOB_DIR={tmp_path}"})
-    found = process.marked(tmp_path)
+    found = process.processes_of_job(tmp_path)
     assert found == [process.identify(child.pid)]
     assert neighbour.pid not in {identity.pid for identity in found}
 

@@ -90,10 +90,10 @@ def test_root_finds_the_processes_of_others_beside_one_whose_variables_are_never
     ):
         began = time.monotonic()
         assert process.started_with(silent_one.pid, "FG_JOB_DIR") == ""
-        assert [each.pid for each in process.marked("/run/job/2.1", BOB)] == [sleeper.pid]
-        assert [each.pid for each in process.marked("/run/job/2.1")] == [sleeper.pid]
+        assert [each.pid for each in process.processes_of_job("/run/job/2.1", BOB)] == [sleeper.pid]
+        assert [each.pid for each in process.processes_of_job("/run/job/2.1")] == [sleeper.pid]
         assert [each.pid for each in started_below("/run/job/2")["/run/job/2.1"]] == [sleeper.pid]
-        assert process.marked("/run/job/1.1", ANN) == []
+        assert process.processes_of_job("/run/job/1.1", ANN) == []
         assert time.monotonic() - began < 30, "one helper hangs for a user, whoever asks"
         assert process._of_others.is_hanging(ANN)
         assert not process._of_others.is_hanging(BOB)

@@ -99,14 +99,14 @@ def _judge(
         return None
     return IdleJob(
         job=job,
-        finding=_finding(job, uses),
+        finding=_idle_job_text(job, uses),
         window=rules.window,
         charged=charged,
         action=_due(rules, [warning for warning in warned if warning.at >= job.started_at], now),
     )
 
 
-def _finding(job: RunningJob, uses: list[OwnerUse]) -> str:
+def _idle_job_text(job: RunningJob, uses: list[OwnerUse]) -> str:
     if job.was_busy:
         return LATER
     return MEMORY_ONLY if any(use.held or use.active for use in uses) else NO_PROCESS

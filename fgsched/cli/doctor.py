@@ -276,7 +276,7 @@ def _private(places: Paths, seen: _Seen) -> CheckResult:
 
 def _space(places: Paths, seen: _Seen) -> CheckResult:
     """Check the space for the queue: on a full disk nothing is submitted, and no controller starts."""
-    place = next(path for path in (places.state, *places.state.parents) if path.exists())
+    place = next(candidate for candidate in (places.state, *places.state.parents) if candidate.exists())
     space = os.statvfs(place)
     free = space.f_bavail * space.f_frsize
     text = f"{free >> 20}M are left for {places.state}"

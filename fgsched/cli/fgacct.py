@@ -123,9 +123,9 @@ def _output(
 
 def _scripts(client: Client, jobs: Iterable[protocol.JobInfo]) -> Iterator[str]:
     """Yield the script of each job under a heading, as `sacct -B` does; steps have that of their job."""
-    for job in dict.fromkeys(job.id for job in jobs):
-        yield f"Batch Script for {job}\n{'-' * 80}"
-        yield client.call(protocol.ShowScript(id=job)).script
+    for job_id in dict.fromkeys(job.id for job in jobs):
+        yield f"Batch Script for {job_id}\n{'-' * 80}"
+        yield client.call(protocol.ShowScript(id=job_id)).script
 
 
 def _noted(

@@ -50,18 +50,18 @@ def fgprio(options: PriorityOptions) -> int:
     """Show the priority of pending jobs and its factors."""
     ids = [job for text in options.jobs for job in parse_ids(text)]
     with Client(find_places()) as client:
-        answer = client.call(protocol.ListPriorities())
-    jobs = _chosen(answer.jobs, ids, options)
+        priorities = client.call(protocol.ListPriorities())
+    jobs = _chosen(priorities.jobs, ids, options)
     if options.as_json:
-        write(display.document(jobs=[_record(job) for job in jobs], weights=to_builtins(answer.weights)))
+        write(display.document(jobs=[_record(job) for job in jobs], weights=to_builtins(priorities.weights)))
     elif options.weights:
-        write(_weights(answer.weights, header=not options.noheader))
+        write(_weights(priorities.weights, header=not options.noheader))
     else:
-        factors = [_normed(column, answer.weights) if options.norm else column for column in _FACTORS]
+        factors = [_normed(column, priorities.weights) if options.norm else column for column in _FACTORS]
         factors = [_PRIORITY, *_of_caller(factors), _NICE]
         columns = [*_FRONT, *(_LONG if options.long else ()), *factors]
         write(listing(columns, jobs, header=not options.noheader))
-    missing = sorted(set(ids) - {job.id for job in answer.jobs})
+    missing = sorted(set(ids) - {job.id for job in priorities.jobs})
     if missing:
         warn("fgprio", f"no pending job: {format_indices(missing)}", "fgq lists the jobs there are.")
         return Exit.NO_SUCH_JOB

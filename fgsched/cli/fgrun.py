@@ -83,7 +83,7 @@ class JupyterServer:
 
     def look(self, port: int, show_job: Callable[[], JobInfo]) -> bool:
         """Print the address if the server answers at a port, and return whether it did."""
-        if not (_is_own(port) and _answers(port)):
+        if not (_is_own_listener(port) and _answers(port)):
             return False
         job, host = show_job(), os.uname().nodename
         self._say(f"Jupyter answers; {_limit(job)}")
@@ -99,7 +99,7 @@ def _limit(job: JobInfo) -> str:
     return f"job {job.id} ends at {shown_time(job.started_at + job.time_limit)}, or with Ctrl-C"
 
 
-def _is_own(port: int) -> bool:
+def _is_own_listener(port: int) -> bool:
     """Return whether a process of this user listens at a port of the loopback."""
     with open("/proc/net/tcp", encoding="ascii") as table:
         rows = [line.split() for line in table][1:]

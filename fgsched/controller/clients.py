@@ -300,8 +300,8 @@ class Clients:
         return client_user
 
     def _forget_idle(self) -> None:
-        for uid, user in list(self._users.items()):
-            if not user.connections and self._is_settled(user):
+        for uid, record in list(self._users.items()):
+            if not record.connections and self._is_settled(record):
                 del self._users[uid]
 
     def _is_settled(self, user: ClientUser) -> bool:

@@ -24,7 +24,7 @@ from fgsched.launch.regions import HOOK, Slot, charge, charged, see, slots
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.lifecycle.watchdog import UNENFORCED, JobOnGpu, LastQuery, ProcessUse, WatchdogPolicy, judge
 from fgsched.system.preloading import why_not_preloaded
-from fgsched.system.process import Identity, ancestry, is_alive, maps, marked, parents, started_with
+from fgsched.system.process import Identity, ancestry, is_alive, maps, parents, processes_of_job, started_with
 
 log = logging.getLogger(__name__)
 _PIDS = 1 << 22  # pids of this host are lower; that of a simulated foreign process is not
@@ -98,7 +98,7 @@ def interpreted(
     foreign_pids = {pid for pid in listed if pid not in above and pid < _PIDS}
     listed_jobs: set[int] = set()
     for job, is_held in [*((job, True) for job in ended), *((job, False) for job in stayed)]:
-        identities = marked(job_dir(run, job.id, job.attempt), job.uid) if listed else ()
+        identities = processes_of_job(job_dir(run, job.id, job.attempt), job.uid) if listed else ()
         own_pids = {identity.pid for identity in identities}
         job_pids |= own_pids if is_held else set()
         if any(_is_on(readings.get(hold.gpu), own_pids | foreign_pids) for hold in job.holds):

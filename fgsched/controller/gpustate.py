@@ -122,8 +122,8 @@ class GpuStates:
         elif worse and gpu.state is not GpuState.DRAINED:
             note = f"{worse}{BY_ITSELF}"
             self._mark(replace(gpu, state=GpuState.DRAINED, note=note, noted_at=now))
-        elif reading and reading.doubt:
-            self._doubt(gpu, reading.doubt, now)
+        elif reading and reading.obstacle:
+            self._doubt(gpu, reading.obstacle, now)
         elif is_left and (gpu.state is GpuState.SUSPECT or gpu.index in self._lost):
             self._lost.discard(gpu.index)
             self._mark(replace(gpu, state=GpuState.OK, note="", noted_at=now))

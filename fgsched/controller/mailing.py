@@ -343,7 +343,7 @@ class MailDesk:
             self._engine.then(QueueMail(name, text.encode()))
 
     def post(self, name: str, data: bytes) -> None:
-        """Put a mail into the queue of mails, or keep it for `retry`."""
+        """Put a mail into the queue of mails, or keep it for `retry_unposted`."""
         if self._put is None:
             return
         try:
@@ -358,7 +358,7 @@ class MailDesk:
         if not is_new:
             self._kept.add(name)
 
-    def retry(self) -> float:
+    def retry_unposted(self) -> float:
         """Try mails again that could not be put into the queue of mails; return the pause in seconds.
 
         After the first failure the others wait, too: most often the queue of mails or its disk is full.
@@ -375,7 +375,7 @@ class MailDesk:
 
     @property
     def has_unposted(self) -> bool:
-        """Tell whether mails wait for `retry`."""
+        """Tell whether mails wait for `retry_unposted`."""
         return bool(self._unposted)
 
     def due(self, now: float) -> float | None:
@@ -423,4 +423,4 @@ class MailRoom:
         if self._mailer is not None:
             self._mailer.look(now)
         if self._desk.has_unposted and now >= self._retry_at:
-            self._retry_at = now + self._desk.retry()
+            self._retry_at = now + self._desk.retry_unposted()

@@ -406,7 +406,7 @@ class MpsDesk:
     def find(self, names: Iterable[tuple[int, int]]) -> list[RunningDaemon]:
         """Return the daemons that run, `names` (id, number) among them. Remove the files of ended ones."""
         running_daemons = []
-        for server, number in sorted({*self._left(), *names}):
+        for server, number in sorted({*self._with_traces(), *names}):
             status = self._launcher.seize(_named(server, number))
             if isinstance(status, Alive):
                 running_daemons.append(RunningDaemon(server, number, status.shepherd))
@@ -414,7 +414,7 @@ class MpsDesk:
                 self.why_ended(server, number)
         return running_daemons
 
-    def _left(self) -> Iterator[tuple[int, int]]:
+    def _with_traces(self) -> Iterator[tuple[int, int]]:
         """Yield (id, number) of the daemons that have a claim, a result or a directory."""
         for kind in ("claim", "result", "job"):
             with suppress(OSError):

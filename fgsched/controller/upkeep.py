@@ -173,9 +173,9 @@ class Pruner:
 
     def ended(self, now: float) -> None:
         """Note that a job has ended."""
-        soon = now + _SOON
-        if self._due is None or self._due > soon:
-            self._due = soon
+        soon_at = now + _SOON
+        if self._due is None or self._due > soon_at:
+            self._due = soon_at
 
     def obey(self, keep: JobRetention, now: float) -> None:
         """Use changed settings."""

@@ -508,7 +508,7 @@ class Reading(Struct, frozen=True, kw_only=True, gc=False):
     temperature: int | None = None  # degrees Celsius
     external: int = 0  # bytes of processes that belong to no job
     error: str = ""  # why the GPU did not answer
-    doubt: str = ""  # why no job may start there, although the GPU answered
+    obstacle: str = ""  # why no job may start there, although the GPU answered
     is_lost: bool = False  # the GPU fell off the bus
     ecc: int | None = None  # uncorrectable memory errors since the driver was loaded
     xids: tuple[int, ...] = ()  # errors that the driver reported since the last sample

@@ -93,7 +93,7 @@ class _Selected:
     def _reading(self, gpu: Gpu, report: GpuReport) -> Reading:
         if gpu.uuid in report.readings:
             reading = replace(report.readings[gpu.uuid], gpu=gpu.index)
-            return replace(reading, doubt=mig.CHANGED) if self._has_changed(gpu, report) else reading
+            return replace(reading, obstacle=mig.CHANGED) if self._has_changed(gpu, report) else reading
         if gpu.mig and mig.is_gone(gpu.mig, report):
             return Reading(gpu=gpu.index, used=0, error=mig.GONE, is_lost=True)
         if gpu.mig and (parent := report.readings.get(gpu.mig.parent)) and parent.is_lost:

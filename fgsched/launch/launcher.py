@@ -49,10 +49,10 @@ from fgsched.system.process import (
     handles,
     is_alive,
     kill,
-    marked,
     may_be_of,
     owner_of,
     parents,
+    processes_of_job,
     started_below,
     supervisor_above,
 )
@@ -274,7 +274,7 @@ class Launcher:
         if shared := self._cgroups.shared(job, places):
             spec = spec._replace(shared=shared)
         script = wrapped(script, job.request) if job.request.container else script
-        return pack(spec, script, self._region(job, allocations) if allocations and spec.hook else b"")
+        return pack(spec, script, self._region_header(job, allocations) if allocations and spec.hook else b"")
 
     def _with_directories(self, job: Job, owner: JobOwner, host_user: HostUser | None) -> JobOwner:
         """Return the owner with the directories and login limits of the user's jobs."""
@@ -294,7 +294,7 @@ class Launcher:
             return host_user.limits
         return self._logins.of(job.user, job.uid, host_user.by_name if host_user else {})
 
-    def _region(self, job: Job, allocations: Sequence[GpuAllocation]) -> bytes:
+    def _region_header(self, job: Job, allocations: Sequence[GpuAllocation]) -> bytes:
         """Return the initial header of a job's region."""
         limits = [
             (gpu_allocation.gpu, gpu_allocation.uuid, gpu_allocation.memory) for gpu_allocation in allocations
@@ -417,7 +417,7 @@ class Launcher:
         """Return the spawner that inherited the job, or the shepherd or spawner above its processes."""
         if holder := self.run.holder(job.id, job.attempt):
             return holder
-        processes = marked(job_dir(str(self.run.path), job.id, job.attempt), job.uid)
+        processes = processes_of_job(job_dir(str(self.run.path), job.id, job.attempt), job.uid)
         parent_of = parents() if processes else {}
         identities = (supervisor_above(identity.pid, parent_of) for identity in processes)
         return next((identity for identity in identities if identity is not None), None)
@@ -479,7 +479,7 @@ class Launcher:
         place = job_dir(str(self.run.path), job.id, job.attempt)
         identities = [identity for identity in scan.processes.get(place, ()) if is_alive(identity)]
         left = [identity for identity in identities if may_be_of(identity.pid, job.uid)]
-        return left or marked(place, job.uid), scan.parents
+        return left or processes_of_job(place, job.uid), scan.parents
 
     def _survives(self, job: Job, processes: Sequence[Identity]) -> bool:
         """Return whether processes have survived SIGKILL too long; then the log names them."""

@@ -41,8 +41,8 @@ def needs(text: str, site: SubmitContext, *, has_gpus: bool) -> FeatureNeeds:
     """
     host = {name.lower() for name in site.features}
     kept_terms, unknown = [], []
-    for terms in alternatives(text):
-        of_gpus = [site.aliases.get(term, term) for term in terms if term.lower() not in host]
+    for alternative in alternatives(text):
+        of_gpus = [site.aliases.get(term, term) for term in alternative if term.lower() not in host]
         missing = [
             name
             for name in of_gpus

@@ -99,7 +99,11 @@ def failures_section(facts: Facts, most: int = 5) -> Section:
         return Section("failures", "Failures", "", (Paragraphs((sentence(text),)),))
     say = f"{facts.failed:,} of {numbers.counted(facts.ended, 'job')} ended in failure."
     refusals, killed = facts.refusals(most), facts.host_refusals(most)
-    parts = (by_kind, *([limits(refusals)] if refusals else []), *([host_limits(killed)] if killed else []))
+    parts = (
+        by_kind,
+        *([limits(refusals)] if refusals else []),
+        *([host_memory_kills(killed)] if killed else []),
+    )
     return Section("failures", "Failures", say, parts)
 
 
@@ -152,7 +156,7 @@ def limits(refusals: Iterable[MemoryRefusal]) -> Table:
     return Table("limits", columns, rows, title="Jobs that met their GPU memory limit")
 
 
-def host_limits(
+def host_memory_kills(
     refusals: Iterable[MemoryRefusal], title: str = "Jobs that met their host memory limit"
 ) -> Table:
     """Return the table of jobs of which the kernel killed a process for host memory."""
@@ -311,7 +315,7 @@ def failures(facts: Facts, wish: Wish) -> Report:
             Section("users", "By user", "", (_by_user(facts),)),
             Section("repeated", "Repeated failures", "", (_repeated(facts, wish.number),)),
             Section("limits", "GPU memory limits", "", (_limits(facts, wish.number),)),
-            Section("host", "Host memory", "", (host_limits(facts.host_refusals(wish.number), ""),)),
+            Section("host", "Host memory", "", (host_memory_kills(facts.host_refusals(wish.number), ""),)),
             Section("jobs", "Latest failed jobs", "", (_latest(facts, wish),)),
             *_tails(facts, wish),
         ),

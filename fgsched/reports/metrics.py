@@ -119,12 +119,12 @@ def _state(status: Status) -> Iterator[Any]:
             shares[share.user, gpu.model] += share.share
         if gpu.hidden:
             shares[OTHERS, gpu.model] += gpu.charged - sum(share.share for share in gpu.scaled)
-    bounded = _bounded(shares, set(sorted({user for user, _ in shares} - {OTHERS})[:MOST_USERS]))
+    bounded = _others_summed(shares, set(sorted({user for user, _ in shares} - {OTHERS})[:MOST_USERS]))
     text = "GPUs that running jobs are charged."
     yield _family(GaugeMetricFamily, "fgsched_user_charged_gpus", text, ("user", "type"), bounded)
 
 
-def _bounded(values: Mapping[tuple[str, ...], float], users: set[str]) -> dict[tuple[str, ...], float]:
+def _others_summed(values: Mapping[tuple[str, ...], float], users: set[str]) -> dict[tuple[str, ...], float]:
     """Sum the values of users who are not known; the user is the first label."""
     sums: dict[tuple[str, ...], float] = defaultdict(float)
     for key, value in values.items():
@@ -156,10 +156,12 @@ def _accounts(sums: AccountTotals) -> Iterator[Any]:
         "fgsched_user_charged_gpu_seconds",
         text,
         (*names, "class"),
-        _bounded(charged, users),
+        _others_summed(charged, users),
     )
     text = "GPU seconds times SM share."
-    yield _family(CounterMetricFamily, "fgsched_user_used_gpu_seconds", text, names, _bounded(used, users))
+    yield _family(
+        CounterMetricFamily, "fgsched_user_used_gpu_seconds", text, names, _others_summed(used, users)
+    )
     jobs: dict[tuple[str, ...], float] = defaultdict(float)
     for job in sums.jobs:
         jobs[job.owner.partition, job.state] += job.jobs

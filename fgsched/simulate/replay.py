@@ -166,7 +166,7 @@ class VirtualHost:
 
     def end(self, now: float) -> bool:
         """End the jobs that are due; return whether there were any."""
-        ended = False
+        has_ended = False
         while (due := self.next_end) is not None and due <= now:
             _, number = heappop(self._ends)
             del self._due[number]
@@ -174,8 +174,8 @@ class VirtualHost:
             how = finish(job, self._result(job, now))
             over = complete(job, how, now)
             self.step(job, settle(over, now, max_requeue=self.limits.max_requeue), now, over=over)
-            ended = True
-        return ended
+            has_ended = True
+        return has_ended
 
     def _result(self, job: Job, now: float) -> Result:
         """Return the result that a shepherd would have written."""
@@ -250,12 +250,12 @@ class _Clock:
         submission = self._tasks[self._next].submitted if self._next < len(self._tasks) else None
         times = (submission, self.host.next_end, self.host.jobtable.wait_index.next_due)
         now = min(time for time in times if time is not None)
-        ended = self.host.end(now)
+        has_ended = self.host.end(now)
         may_start = self._submit(now)
         self._offer_due(now)
         if self._preempter is not None:
             self._run_turns(self._preempter, now)
-        elif ended or may_start:
+        elif has_ended or may_start:
             self._start_planned(now)
             self.host.fork(now)
 

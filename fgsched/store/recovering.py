@@ -136,11 +136,11 @@ def _with_new_schema(copy: Path, new: Path) -> Path:
     shutil.copyfile(copy, again)
     with suppress(FileNotFoundError):
         shutil.copyfile(f"{copy}-wal", f"{again}-wal")
-    good = new.read_bytes()
+    new_bytes = new.read_bytes()
     with again.open("r+b") as file:
-        for page in (1, *_schema_pages(good)):
+        for page in (1, *_schema_pages(new_bytes)):
             file.seek((page - 1) * PAGE)
-            file.write(good[(page - 1) * PAGE : page * PAGE])
+            file.write(new_bytes[(page - 1) * PAGE : page * PAGE])
         size = file.seek(0, 2) // PAGE
         file.seek(28)
         file.write(struct.pack(">3I", size, 0, 0))  # pages, and no list of free ones

@@ -322,9 +322,9 @@ class _Writer:
     """Converts the fields of a record to columns. Fields without a codec are fetched together."""
 
     def __init__(self, columns: Sequence[StoredColumn]) -> None:
-        plain = [column for column in columns if column.write is None]
-        self._names = tuple(stored_column.name for stored_column in plain)
-        self._values = attrgetter(*(stored_column.path for stored_column in plain))
+        unconverted = [column for column in columns if column.write is None]
+        self._names = tuple(stored_column.name for stored_column in unconverted)
+        self._values = attrgetter(*(stored_column.path for stored_column in unconverted))
         self._coded = [
             (column.name, column.path, column.write) for column in columns if column.write is not None
         ]

@@ -115,7 +115,7 @@ class LookupHelpers:
         """Return the descriptor that is readable when `read` has answers."""
         return self._ours.fileno()
 
-    def start(self) -> None:
+    def start_helper(self) -> None:
         """Start another helper process.
 
         Raises:
@@ -138,7 +138,7 @@ class LookupHelpers:
         """
         self.processes = [process for process in self.processes if process.poll() is None]
         while len(self.processes) <= busy:
-            self.start()
+            self.start_helper()
         self._ours.send(b"%d" % uid)
 
     def rest(self) -> None:
@@ -368,7 +368,7 @@ class HostUsers:
 def of_host() -> HostUsers:
     """Create the accounts of a controller for all users, and start the helper process."""
     helper = LookupHelpers()
-    helper.start()
+    helper.start_helper()
     return HostUsers(helper)
 
 
@@ -377,7 +377,7 @@ def of_sessions(service: str) -> HostUsers:
     helper = LookupHelpers(
         [sys.executable, "-I", "-S", str(Path(names.__file__).with_name("pam.py")), service]
     )
-    helper.start()
+    helper.start_helper()
     return HostUsers(helper)
 
 

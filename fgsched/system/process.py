@@ -175,7 +175,7 @@ def handles(pid: int, signals: Iterable[int]) -> bool:
     return all(caught >> (number - 1) & 1 for number in signals)
 
 
-def marked(job_dir: str | os.PathLike[str], uid: int | None = None) -> list[Identity]:
+def processes_of_job(job_dir: str | os.PathLike[str], uid: int | None = None) -> list[Identity]:
     """Return the living processes that were started with FG_JOB_DIR=`job_dir`.
 
     A process that left its session, its parent or its group is found as well. A process whose environment

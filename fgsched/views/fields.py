@@ -741,7 +741,7 @@ FIELDS: dict[str | Value, list[Place]] = {
         _key("json", "req_gpu", gpu_number),
     ],
     view.requested_fraction: [_pair("ReqFraction", format_share)],
-    view.requested_memory: [_accounts("ReqGPUMem", 10, amount), _key("json", "req_gpu_mem")],
+    view.memory_of_each_gpu: [_accounts("ReqGPUMem", 10, amount), _key("json", "req_gpu_mem")],
     _memory_request: [_pair("ReqGpuMem")],
     "gpu_type": [
         _queue("FEATURES", "Feature", "f", null),

@@ -402,7 +402,7 @@ def decided_preload(job: JobInfo) -> str | None:
 
 
 @reads("request", "allocated")
-def requested_memory(job: JobInfo) -> int | None:
+def memory_of_each_gpu(job: JobInfo) -> int | None:
     """Return the requested bytes of each GPU; None: they follow from the share and are unknown."""
     if not job.request.demand.gpus:
         return 0

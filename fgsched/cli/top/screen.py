@@ -161,18 +161,18 @@ class Top(App[None]):
                 if action.name == "cancel":
                     done = client.call(protocol.Cancel(ids=[action.job])).jobs[0]
                     message = done.error.cause if done.error else f"job {action.job}: {done.outcome}"
-                    changes: dict[str, Any] = {"message": message}
+                    new_fields: dict[str, Any] = {"message": message}
                 else:
                     explanations = client.call(protocol.ExplainJobs(ids=[action.job])).jobs
                     lines = tuple(line for explanation in explanations for line in explained(explanation))
-                    changes = {"panel": "why", "panel_top": 0, "why": lines}
+                    new_fields = {"panel": "why", "panel_top": 0, "why": lines}
         except FgschedError as error:
-            changes = {"message": error.cause}
+            new_fields = {"message": error.cause}
         self._looked = 0.0
-        self.call_from_thread(self._change, changes)
+        self.call_from_thread(self._change, new_fields)
 
-    def _change(self, changes: dict[str, Any]) -> None:
-        self._view = replace(self._view, **changes)
+    def _change(self, new_fields: dict[str, Any]) -> None:
+        self._view = replace(self._view, **new_fields)
         self._draw()
 
     def _follow(self, job: int) -> None:

@@ -67,7 +67,7 @@ class References:
         if isinstance(reference, Targets):
             return [row for target in reference.targets for row in self.own_rows(target, caller)]
         if isinstance(reference, Target):
-            return [self._own_row(reference, caller)]
+            return [self._row_to_change(reference, caller)]
         number, task_bits = split_reference(reference)
         caller.must_own(self.row(reference, number, caller))  # all tasks have one owner
         jobs: list[Job] = []
@@ -79,7 +79,7 @@ class References:
             jobs += [self._engine.eligibility.split(row, task) for task in tasks(array.rest & task_bits)]
         return jobs
 
-    def _own_row(self, target: Target, caller: Caller) -> Job:
+    def _row_to_change(self, target: Target, caller: Caller) -> Job:
         """Return a row to change; a pending task gets its own row. Raises as `own_rows` does."""
         jobs, job = self._engine.jobtable.jobs, self.row(target.name, target.row, caller)
         caller.must_own(job)
