@@ -247,9 +247,9 @@ def test_mails_that_no_disk_takes_are_tried_again_one_at_a_time():
     world.submit([a_demand(10_000, gpus=2)] * 5, mail_type="END")
     for job in range(1, 6):
         cancel(world, job)
-    assert (len(tried), world.engine.mail.retry(), len(tried)) == (5, 10.0, 6)
+    assert (len(tried), world.engine.mail.retry_unposted(), len(tried)) == (5, 10.0, 6)
     Post(world)
-    assert (world.engine.mail.retry(), world.engine.mail.has_unposted) == (0.1, False)
+    assert (world.engine.mail.retry_unposted(), world.engine.mail.has_unposted) == (0.1, False)
 
 
 def test_mails_beyond_those_in_memory_are_posted_without_a_restart(monkeypatch):
@@ -265,7 +265,7 @@ def test_mails_beyond_those_in_memory_are_posted_without_a_restart(monkeypatch):
         cancel(world, job)
     post = Post(world)
     while world.engine.mail.has_unposted:
-        world.engine.mail.retry()
+        world.engine.mail.retry_unposted()
     assert len(post.letters) == 5
 
 
