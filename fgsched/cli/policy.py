@@ -193,13 +193,10 @@ def _report(client: Client, due: list[Stranger], config: "Config", now: float) -
     ):
         if rules.action == "warn" and _is_account(user):
             _post(user, *policies.stranger_warning(processes_of_user, host_name(), now), config)
-    for due_reservation in due:
+    for stranger in due:
         client.call(
             protocol.NoteWarning(
-                job=0,
-                policy=policies.STRANGERS,
-                finding=due_reservation.finding,
-                action=due_reservation.action,
+                job=0, policy=policies.STRANGERS, finding=stranger.finding, action=stranger.action
             )
         )
 
