@@ -95,6 +95,7 @@ def test_what_an_earlier_queue_left_is_removed_once_its_jobs_are_over(tmp_path):
         generations.remove_ended(tmp_path / OLD, alive, os.rmdir)
         assert entries(tmp_path / OLD) == ["claimed", "claimed/7.2", "job", "job/7.2", "result"]
     assert generations.living_jobs(tmp_path / OLD) == []
+    (tmp_path / OLD / "job" / ".4711.3").mkdir()  # what its spawner, which was killed, kept for the next job
     generations.remove_ended(tmp_path / OLD, (), os.rmdir)
     assert entries(tmp_path) == []
 

@@ -1,6 +1,7 @@
 """Files of /proc of processes of other users, which root reads without waiting for these users."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -120,11 +121,11 @@ def test_a_user_is_read_again_when_the_hanging_helper_has_exited_and_a_minute_is
     files = ProcessFiles(clock=lambda: now[0])
     with hanging(unread, uid=ANN) as child, running("sleep", "1000000", uid=ANN, A="b") as sleeper:
         owners = {child.pid: ANN, sleeper.pid: ANN}
-        assert files.read(owners, "environ") == {}
+        assert files.read(owners, "environ", bytes) == {}
         now[0] += 3600
         release(unread)
         files._hanging[ANN][0].wait(60)
-        assert b"A=b" in files.read({sleeper.pid: ANN}, "environ")[sleeper.pid].split(b"\0")
+        assert b"A=b" in files.read({sleeper.pid: ANN}, "environ", bytes)[sleeper.pid].split(b"\0")
     files.close()
 
 
@@ -133,16 +134,16 @@ def test_a_user_is_read_again_when_the_hanging_helper_has_exited_and_a_minute_is
 def test_of_a_process_only_a_bounded_part_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "_of_others", files := ProcessFiles())
     with running("sleep", "1000000", uid=ANN) as child:
-        assert len(files.read({child.pid: ANN}, "environ", size=1000)[child.pid]) == 1000
-        assert files.read({child.pid: ANN}, "environ", 4, 3) == {child.pid: b"xxx"}
-    assert files.read({child.pid: ANN}, "environ") == {}, "it has ended"
+        assert len(files.read({child.pid: ANN}, "environ", bytes, size=1000)[child.pid]) == 1000
+        assert files.read({child.pid: ANN}, "environ", bytes, 4, 3) == {child.pid: b"xxx"}
+    assert files.read({child.pid: ANN}, "environ", bytes) == {}, "it has ended"
     files.close()
 
 
 def test_more_files_than_fit_into_a_pipe_are_read_and_those_that_cannot_be_are_left_out():
     files = ProcessFiles()
     owners = {os.getpid(): 0} | dict.fromkeys(range(10_000_000, 10_002_000), 0)
-    assert files.read(owners, "comm") == {os.getpid(): read_bounded("/proc/self/comm")}
+    assert files.read(owners, "comm", bytes) == {os.getpid(): read_bounded("/proc/self/comm")}
     files.close()
 
 
@@ -150,10 +151,52 @@ def test_a_helper_that_ends_at_a_question_is_replaced_and_its_user_is_left_out_f
     now = [0.0]
     broken = [sys.executable, "-I", "-S", "-c", "import os; os.write(1, b'\\n'); os.read(0, 100)"]
     files = ProcessFiles(broken, lambda: now[0])
-    assert files.read({1: ANN, 2: BOB}, "environ") == {}
+    assert files.read({1: ANN, 2: BOB}, "environ", bytes) == {}
     assert [files.is_hanging(uid) for uid in (ANN, BOB)] == [True, True]
     now[0] = processfiles._PAUSE
     for helper, _ in files._hanging.values():
         helper.wait()
     assert not files.is_hanging(ANN)
     files.close()
+
+
+def test_a_helper_answers_where_a_thousand_descriptors_are_open():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    files, opened = ProcessFiles(), [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert files.read({os.getpid(): 0}, "comm", bytes) == {os.getpid(): read_bounded("/proc/self/comm")}
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        files.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_after_an_error_among_the_answers_the_next_question_has_its_own():
+    def refuse(variables):
+        raise MemoryError
+
+    files, others = ProcessFiles(), dict.fromkeys((os.getpid(), os.getppid()), 0)
+    with pytest.raises(MemoryError):
+        files.read(others, "environ", refuse)
+    (dropped,) = files._dropped
+    dropped.wait()
+    assert files.read({os.getpid(): 0}, "comm", bytes) == {os.getpid(): read_bounded("/proc/self/comm")}
+    files.close()
+
+
+def test_where_no_helper_can_be_started_nothing_is_read_and_no_user_is_blamed():
+    files = ProcessFiles(["/nowhere/python"])
+    assert files.read({1: ANN}, "environ", bytes) == {}
+    assert not files.is_hanging(ANN)
+
+
+def test_a_long_answer_is_taken_in_one_piece_and_its_rest_is_kept():
+    unread = bytearray(b"5\nab")
+    assert processfiles._taken(unread) is None
+    unread += b"cde-1\n3\nx"
+    assert processfiles._taken(unread) == b"abcde"
+    assert processfiles._taken(unread) is processfiles._NONE
+    assert processfiles._taken(unread) is None
+    assert unread == b"3\nx"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from builders import a_job
+from fgsched.controller import gpumonitor
 from fgsched.controller.gpumonitor import UnresolvedPids, interpreted
 from fgsched.domain.job import GpuProcess, Hold, Reading
 from fgsched.domain.states import JobState
@@ -81,6 +82,18 @@ def test_what_a_job_left_behind_is_looked_for_when_the_job_is_over_too(is_held, 
         groups = {"ended": [over] if is_held else [], "stayed": [] if is_held else [over]}
         found = interpreted(readings, shepherds={}, run=RUN, **groups)
     assert (found.there, found.readings[0].external) == ({7}, strange)
+
+
+def test_while_a_user_is_not_heard_of_each_process_of_the_user_may_be_what_an_ended_job_left(monkeypatch):
+    over = a_job(
+        7, state=JobState.COMPLETING, holds=(Hold(gpu=0, share=5000, memory=1 << 30),), uid=os.geteuid()
+    )
+    with a_process() as pid:
+        readings = {0: Reading(gpu=0, used=5 << 30, processes=(GpuProcess(pid=pid, memory=5 << 30),))}
+        whole = [interpreted(readings, shepherds={}, ended=[over], run=RUN).there]
+        monkeypatch.setattr(gpumonitor, "is_silent", lambda uid: uid == os.geteuid())
+        whole.append(interpreted(readings, shepherds={}, ended=[over], run=RUN).there)
+    assert whole == [set(), {7}]
 
 
 GONE = (1 << 22) - 1  # a pid that nobody has

@@ -245,7 +245,8 @@ class Bookkeeper:
         else:
             flush_pause = self._gather_until - now if self._held else None
             pause = min(
-                (pause for pause in (flush_pause, self._jobs.due(now)) if pause is not None), default=None
+                (seconds for seconds in (flush_pause, self._jobs.due(now)) if seconds is not None),
+                default=None,
             )
         return None if pause is None else max(pause, self._not_before - now, 0.0)
 

@@ -24,7 +24,17 @@ from fgsched.launch.regions import HOOK, Slot, charge, charged, see, slots
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.lifecycle.watchdog import UNENFORCED, JobOnGpu, LastQuery, ProcessUse, WatchdogPolicy, judge
 from fgsched.system.preloading import why_not_preloaded
-from fgsched.system.process import Identity, ancestry, is_alive, maps, parents, processes_of_job, started_with
+from fgsched.system.process import (
+    Identity,
+    ancestry,
+    is_alive,
+    is_silent,
+    maps,
+    owner_of,
+    parents,
+    processes_of_job,
+    started_with,
+)
 
 log = logging.getLogger(__name__)
 _PIDS = 1 << 22  # pids of this host are lower; that of a simulated foreign process is not
@@ -100,6 +110,8 @@ def interpreted(
     for job, is_held in [*((job, True) for job in ended), *((job, False) for job in stayed)]:
         identities = processes_of_job(job_dir(run, job.id, job.attempt), job.uid) if listed else ()
         own_pids = {identity.pid for identity in identities}
+        if listed and is_silent(job.uid):  # each process of the user may be the job's
+            own_pids |= {pid for pid in listed if owner_of(pid) == job.uid and pid not in owners}
         job_pids |= own_pids if is_held else set()
         if any(_is_on(readings.get(hold.gpu), own_pids | foreign_pids) for hold in job.holds):
             listed_jobs.add(job.id)

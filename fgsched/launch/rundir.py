@@ -27,7 +27,7 @@ from fgsched.lifecycle.transitions import (
     parse_result,
 )
 from fgsched.system.cleaner import Cleaner, Quarantine, kind_of
-from fgsched.system.generations import KINDS
+from fgsched.system.generations import KINDS, SPARE_NAME
 from fgsched.system.process import Identity, is_alive, is_own_supervisor, is_unreaped
 from fgsched.system.spaces import attempt_dirs, attempts
 
@@ -38,7 +38,11 @@ _UNREADABLE = "U"  # replaces a result that could not be read
 _SPARE = "spare"  # what one job leaves to the next, for shepherds only
 _MAX_RESULT = 4096  # bytes
 _NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})", re.ASCII)  # JOB.ATTEMPT
-_SPARE_NAME = re.compile(r"\.([0-9]{1,9})\.[0-9]{1,9}", re.ASCII)  # .SPAWNER.SLOT, a directory in `job`
+_TYPES = {  # of the entries of a directory; with the host's controller a job directory may be a link
+    "claim": ("a link",),
+    "result": ("a file", "a link"),
+    "job": ("a directory", "a link"),
+}
 _MAX_MOVED = 64  # entries with unknown names that one call moves
 
 
@@ -249,17 +253,13 @@ class RunDir:
         self.mend()
         leftovers, foreign = set(), list[tuple[str, str]]()
         for kind, entry in self._entries():
-            if kind == "job" and _SPARE_NAME.fullmatch(entry.name):
+            if kind == "job" and SPARE_NAME.fullmatch(entry.name):
                 continue
             name = _NAME.fullmatch(entry.name)
-            # With the host's controller a job directory may be a link into the space of its user.
-            kinds = {"claim": ("a link",), "result": ("a file", "a link"), "job": ("a directory", "a link")}[
-                kind
-            ]
             if name is None:
                 foreign.append((entry.path, "not the name of an attempt"))
-            elif (actual := kind_of(entry.path)) not in kinds:
-                foreign.append((entry.path, f"{actual} instead of {kinds[0]}"))
+            elif (actual := kind_of(entry.path)) not in _TYPES[kind]:
+                foreign.append((entry.path, f"{actual} instead of {_TYPES[kind][0]}"))
             elif kind != "claim" or self._link(entry.path) != _TOMBSTONE:
                 leftovers.add((int(name[1]), int(name[2])))
         self._move_foreign(foreign)
@@ -277,7 +277,7 @@ class RunDir:
         with suppress(OSError):
             yield from ((path, path.name) for path in (self.path / _SPARE).iterdir())
             for path in (self.path / "job").iterdir():
-                if _SPARE_NAME.fullmatch(path.name):
+                if SPARE_NAME.fullmatch(path.name):
                     yield path, path.name[1:]
 
     def _entries(self) -> Iterator[tuple[str, "os.DirEntry[str]"]]:

@@ -176,9 +176,9 @@ def compare_commits(path: Path, beside: Commit | None, commit: Commit, kind: Kin
     if beside is None and name is not None and (commit.number or not kind.is_shared):
         cause = f"{files.commit_file(path)} is missing: it tells whether {path.name} has all its commits"
         raise StorageError(cause, kind.remedy)
-    names = [name for name in (name, beside and beside.queue) if name is not None and name != commit.queue]
-    if names and commit.queue:
-        raise StorageError(kind.other(path, commit.queue, names[0]), kind.remedy)
+    queues = [queue for queue in (name, beside and beside.queue) if queue not in (None, commit.queue)]
+    if queues and commit.queue:
+        raise StorageError(kind.other(path, commit.queue, queues[0]), kind.remedy)
     if beside is not None and commit.number < beside.number:
         raise StorageError(kind.missing(path, commit, beside), kind.remedy)
 

@@ -20,6 +20,7 @@ from fgsched.system.spaces import attempt_dirs, spread_below
 
 _NAME = re.compile(r"[0-9a-f]{8}")
 KINDS = ("claim", "result", "job")  # directories of a run directory, with an entry for each attempt
+SPARE_NAME = re.compile(r"\.([0-9]{1,9})\.[0-9]{1,9}", re.ASCII)  # .SPAWNER.SLOT in `job`, for further jobs
 _CLOSED = "claimed"  # name of `claim` in the directory of an earlier queue: no job can start there
 _MAX_ID = 2**48  # higher ids were not assigned by a queue
 Attempt = tuple[int, int]  # (job, attempt)
@@ -225,6 +226,10 @@ def remove_ended(queue_dir: Path, keep: Collection[Attempt], remove: Callable[[P
             remove(directory)
     if keep:
         return  # their shepherds use the directories
+    with suppress(OSError):
+        for directory in list((queue_dir / "job").iterdir()):
+            if SPARE_NAME.fullmatch(directory.name):
+                remove(directory)
     for kind in (*KINDS, _CLOSED):
         with suppress(OSError):
             os.rmdir(queue_dir / kind)

@@ -13,12 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
 from fgsched.system import processfiles
 from fgsched.system.processfiles import ProcessFiles, read_bounded
 
+T = TypeVar("T")
 Watch = Callable[[int, Callable[[], None]], None]  # (pidfd, called when the process has exited)
 _PROC = Path("/proc")
 CANCEL_STEP = signals.SIGRTMIN + 2  # tells srun to end its step; SIGTERM can be for the whole job
@@ -186,8 +188,9 @@ def processes_of_job(job_dir: str | os.PathLike[str], uid: int | None = None) ->
     """
     mark = b"FG_JOB_DIR=" + os.fsencode(job_dir)
     identities = {pid: identity for pid in _pids() if (identity := identify(pid))}
-    environments = _files(identities, "environ", None if uid is None else {uid})
-    return [identities[pid] for pid, variables in environments.items() if mark in variables.split(b"\0")]
+    uids = None if uid is None else {uid}
+    is_marked = _files(identities, "environ", lambda variables: mark in variables.split(b"\0"), uids)
+    return [identities[pid] for pid in is_marked if is_marked[pid]]
 
 
 def may_be_of(pid: int, uid: int) -> bool:
@@ -215,8 +218,8 @@ def started_below(directory: str, uids: Collection[int] | None = None) -> dict[s
         uids: the owners of the jobs; processes of other users than these and root are omitted. None: of all.
     """
     grouped_identities: dict[str, list[Identity]] = {}
-    for pid, variables in _files(_pids(), "environ", uids).items():
-        job_dir = _value(variables, "FG_JOB_DIR")
+    job_dirs = _files(_pids(), "environ", lambda variables: _value(variables, "FG_JOB_DIR"), uids)
+    for pid, job_dir in job_dirs.items():
         if job_dir.startswith(directory) and (identity := identify(pid)):
             grouped_identities.setdefault(job_dir, []).append(identity)
     return grouped_identities
@@ -224,7 +227,7 @@ def started_below(directory: str, uids: Collection[int] | None = None) -> dict[s
 
 def started_with(pid: int, name: str) -> str:
     """Return the value of an environment variable at the start of a process, or "" if it cannot be read."""
-    return _value(_files([pid], "environ").get(pid, b""), name)
+    return _files([pid], "environ", lambda variables: _value(variables, name)).get(pid, "")
 
 
 def _value(variables: bytes, name: str) -> str:
@@ -259,15 +262,22 @@ def file_of(pid: int, name: str, offset: int = 0, size: int = processfiles.MOST)
     """
     if os.geteuid() != 0 or (owner := owner_of(pid)) in (0, None):
         return read_bounded(f"/proc/{pid}/{name}", offset, size)
-    contents = _of_others.read({pid: owner}, name, offset, size)
+    contents = _of_others.read({pid: owner}, name, bytes, offset, size)
     if pid not in contents:
         raise OSError(errno.EIO, os.strerror(errno.EIO), f"/proc/{pid}/{name}")
     return contents[pid]
 
 
-def _files(pids: Iterable[int], name: str, uids: Collection[int] | None = None) -> dict[int, bytes]:
-    """Return {pid: file} of the processes whose file can be read, of root and these users (None: all)."""
-    contents, owners = dict[int, bytes](), dict[int, int]()
+def is_silent(uid: int) -> bool:
+    """Tell whether root has had no answer about the processes of a user lately."""
+    return _of_others.is_hanging(uid)
+
+
+def _files(
+    pids: Iterable[int], name: str, part: Callable[[bytes], T], uids: Collection[int] | None = None
+) -> dict[int, T]:
+    """Return {pid: part of its file} of the processes of root and `uids` (None: all) that can be read."""
+    contents, owners = dict[int, T](), dict[int, int]()
     is_root = os.geteuid() == 0
     for pid in pids:
         owner = owner_of(pid) if is_root or uids is not None else None
@@ -277,8 +287,8 @@ def _files(pids: Iterable[int], name: str, uids: Collection[int] | None = None) 
             owners[pid] = owner
             continue
         with suppress(OSError):
-            contents[pid] = read_bounded(f"/proc/{pid}/{name}")
-    return contents | _of_others.read(owners, name)
+            contents[pid] = part(read_bounded(f"/proc/{pid}/{name}"))
+    return contents | _of_others.read(owners, name, part)
 
 
 _of_others = ProcessFiles()  # a hanging helper is a fact of the host and concerns all who ask

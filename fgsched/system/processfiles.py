@@ -14,6 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MOST = 8 << 20  # bytes that are read of a file; the kernel gives a new process at most 6 MiB of variables
 _REQUESTS = 256  # files that are asked for at a time: their names fit into a pipe
@@ -54,27 +57,45 @@ class ProcessFiles:
         self._clock = clock
         self._lock = threading.Lock()
         self._helper: subprocess.Popen[bytes] | None = None
+        self._dropped: list[subprocess.Popen[bytes]] = []  # until they have exited
         self._hanging: dict[int, tuple[subprocess.Popen[bytes], float]] = {}  # uid -> helper, since when
 
     def read(
-        self, owners: Mapping[int, int], name: str, offset: int = 0, size: int = MOST
-    ) -> dict[int, bytes]:
-        """Return {pid: part of a file} of the processes whose file can be read.
+        self,
+        owners: Mapping[int, int],
+        name: str,
+        part: Callable[[bytes], T],
+        offset: int = 0,
+        size: int = MOST,
+    ) -> dict[int, T]:
+        """Return {pid: part of its file} of the processes whose file can be read.
 
         Args:
             owners: {pid: real uid}.
             name: of the file in /proc/PID.
+            part: what is kept of a file: the files of all processes of a user may be larger than the memory.
             offset, size: bytes.
         """
         with self._lock:
-            return self._read(owners, name, offset, size)
+            try:
+                return self._read(owners, name, part, offset, size)
+            except BaseException:
+                if helper := self._drop():  # answers that were not read would be those to the next question
+                    self._dropped.append(helper)
+                raise
 
-    def _read(self, owners: Mapping[int, int], name: str, offset: int, size: int) -> dict[int, bytes]:
-        contents: dict[int, bytes] = {}
+    def _read(
+        self, owners: Mapping[int, int], name: str, part: Callable[[bytes], T], offset: int, size: int
+    ) -> dict[int, T]:
+        contents: dict[int, T] = {}
         left = [pid for pid, uid in owners.items() if not self.is_hanging(uid)]
         while left:
             asked, left = left[:_REQUESTS], left[_REQUESTS:]
-            answers = self._ask([f"{pid} {name} {offset} {size}\n" for pid in asked])
+            try:
+                helper = self._running()
+            except OSError:  # no descriptor, process or memory is left for another helper
+                break
+            answers = self._ask(helper, [f"{pid} {name} {offset} {size}\n" for pid in asked])
             for pid in asked:
                 answer = next(answers, None)
                 if answer is None:
@@ -83,7 +104,7 @@ class ProcessFiles:
                     left = [each for each in unread if owners[each] != owners[pid]]
                     break
                 if answer is not _NONE:
-                    contents[pid] = answer
+                    contents[pid] = part(answer)
         return contents
 
     def is_hanging(self, uid: int) -> bool:
@@ -99,6 +120,7 @@ class ProcessFiles:
     def close(self) -> None:
         """End the helper; the next question starts another one."""
         self._hanging = {uid: each for uid, each in self._hanging.items() if each[0].poll() is None}
+        self._dropped = [helper for helper in self._dropped if helper.poll() is None]
         self._end()
 
     def _end(self) -> None:
@@ -108,9 +130,8 @@ class ProcessFiles:
             helper.wait()
             self._close_pipes(helper)
 
-    def _ask(self, requests: list[str]) -> Iterator[bytes]:
+    def _ask(self, helper: subprocess.Popen[bytes], requests: list[str]) -> Iterator[bytes]:
         """Yield the answers of the helper; end early if it does not answer."""
-        helper = self._running()
         assert helper.stdin is not None
         assert helper.stdout is not None
         with suppress(BrokenPipeError):
@@ -126,6 +147,7 @@ class ProcessFiles:
     def _running(self) -> subprocess.Popen[bytes]:
         """Return the helper; a new one has started to read its questions."""
         if self._helper is None or self._helper.poll() is not None:
+            self._dropped = [helper for helper in self._dropped if helper.poll() is None]
             self._end()
             self._helper = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", env={}, bufsize=0
@@ -136,8 +158,9 @@ class ProcessFiles:
 
     def _is_readable(self, source: int) -> bool:
         """Wait until the helper has answered; False if it hangs."""
-        began = self._clock()
-        while not select.select([source], [], [], _PATIENCE)[0]:
+        began, poll = self._clock(), select.poll()  # select() takes no descriptor above 1023
+        poll.register(source, select.POLLIN)
+        while not poll.poll(_PATIENCE * 1000):
             if self._clock() - began >= _BUSY or not self._runs():
                 return False
         return True
@@ -151,12 +174,16 @@ class ProcessFiles:
             return False
 
     def _abandon(self, uid: int) -> None:
+        if helper := self._drop():
+            self._hanging[uid] = helper, self._clock()
+
+    def _drop(self) -> subprocess.Popen[bytes] | None:
         """Kill the helper without waiting for its exit, which a hanging file system prevents."""
         helper, self._helper = self._helper, None
         if helper is not None:
             helper.kill()
             self._close_pipes(helper)
-            self._hanging[uid] = helper, self._clock()
+        return helper
 
     def _close_pipes(self, helper: subprocess.Popen[bytes]) -> None:
         for pipe in (helper.stdin, helper.stdout):
@@ -165,18 +192,19 @@ class ProcessFiles:
 
 
 _NONE = b"\0none"  # the file of a process that could not be read
+_LENGTH = 32  # bytes; the line with the length of an answer is shorter
 
 
 def _taken(unread: bytearray) -> bytes | None:
     """Take an answer off the front: a line with its length (-1: the file cannot be read), and the bytes."""
-    length, end, _ = unread.partition(b"\n")
-    if not end:
+    begin = unread.find(b"\n", 0, _LENGTH) + 1
+    if not begin:
         return None
-    begin = len(length) + 1
-    if int(length) < 0:
+    length = int(unread[:begin])
+    if length < 0:
         del unread[:begin]
         return _NONE
-    stop = begin + int(length)
+    stop = begin + length
     if len(unread) < stop:
         return None
     answer = bytes(unread[begin:stop])

@@ -104,11 +104,11 @@ class Dispatcher:
         about, policy = self.about, self._engine.policy
         if self._told is None or self._told[0] is not about or self._told[1] is not policy:
             self._told = about, policy, about.site(policy)
+        is_mailing = self._submissions.rules.mail.way != "off"  # reconfigure finds a later program
         return replace(
             self._told[2],
             context_memory=about.context_memory(),
-            mails=self._submissions.rules.mail.way
-            != "off",  # a program that came later is found by reconfigure
+            mails=is_mailing,
             known=self._submissions.labels.of(caller.uid),
         )
 
