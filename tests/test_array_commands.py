@@ -99,7 +99,7 @@ def test_a_task_is_waited_for_before_it_has_a_row(gpus):
         (["--array=0-9999999999"], "is an array of 10000000000 tasks; limit 100000\n"),
         (["--dependency=afterok:x"], "'x' is neither a job id nor a kind of dependency"),
         (["--deadline=now-1"], "has passed"),
-        (["--begin=now+1hour", "--deadline=now+1minute"], "--begin leave no time for it"),
+        (["--begin=now+1hour", "--deadline=now+1minute"], "--begin leave no time for the job"),
         (["--kill-on-invalid-dep=maybe"], "is not yes or no"),
     ],
 )

@@ -3,7 +3,6 @@
 The kernel reuses a pid. A pid with start time and boot id identifies one process uniquely.
 """
 
-import atexit
 import errno
 import os
 import re
@@ -292,7 +291,6 @@ def _files(
 
 
 _of_others = ProcessFiles()  # a hanging helper is a fact of the host and concerns all who ask
-atexit.register(_of_others.close)
 
 
 def _pids() -> Iterator[int]:

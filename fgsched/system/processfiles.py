@@ -8,13 +8,15 @@ process beside it, which is abandoned when it does not answer. This file is also
 
 import os
 import select
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import subprocess
 
 T = TypeVar("T")
 
@@ -130,7 +132,7 @@ class ProcessFiles:
             helper.wait()
             self._close_pipes(helper)
 
-    def _ask(self, helper: subprocess.Popen[bytes], requests: list[str]) -> Iterator[bytes]:
+    def _ask(self, helper: "subprocess.Popen[bytes]", requests: list[str]) -> Iterator[bytes]:
         """Yield the answers of the helper; end early if it does not answer."""
         assert helper.stdin is not None
         assert helper.stdout is not None
@@ -144,14 +146,19 @@ class ProcessFiles:
                 unread += data
             yield answer
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> "subprocess.Popen[bytes]":
         """Return the helper; a new one has started to read its questions."""
+        import atexit  # most commands ask about no process of another user
+        import subprocess
+
         if self._helper is None or self._helper.poll() is not None:
             self._dropped = [helper for helper in self._dropped if helper.poll() is None]
             self._end()
             self._helper = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", env={}, bufsize=0
             )
+            atexit.unregister(self.close)
+            atexit.register(self.close)
             assert self._helper.stdout is not None
             self._helper.stdout.read(1)
         return self._helper
@@ -177,7 +184,7 @@ class ProcessFiles:
         if helper := self._drop():
             self._hanging[uid] = helper, self._clock()
 
-    def _drop(self) -> subprocess.Popen[bytes] | None:
+    def _drop(self) -> "subprocess.Popen[bytes] | None":
         """Kill the helper without waiting for its exit, which a hanging file system prevents."""
         helper, self._helper = self._helper, None
         if helper is not None:
@@ -185,7 +192,7 @@ class ProcessFiles:
             self._close_pipes(helper)
         return helper
 
-    def _close_pipes(self, helper: subprocess.Popen[bytes]) -> None:
+    def _close_pipes(self, helper: "subprocess.Popen[bytes]") -> None:
         for pipe in (helper.stdin, helper.stdout):
             if pipe is not None:
                 pipe.close()
@@ -214,20 +221,20 @@ def _taken(unread: bytearray) -> bytes | None:
 
 def main() -> None:
     """Answer the questions of standard input until its end."""
-    os.write(1, b"\n")
+    _send(b"\n")
     for line in sys.stdin.buffer:
         pid, name, offset, size = line.decode().split()
         try:
             data = read_bounded(f"/proc/{int(pid)}/{name}", int(offset), int(size))
         except OSError:
-            os.write(1, b"-1\n")
-            continue
-        _write_all(b"%d\n" % len(data) + data)
+            _send(b"-1\n")
+        else:
+            _send(b"%d\n" % len(data) + data)
 
 
-def _write_all(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
+def _send(answer: bytes) -> None:
+    sys.stdout.buffer.write(answer)
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -77,13 +77,15 @@ class QueryHandlers:
         """Return the wanted attributes of the open jobs and, with `recent`, of jobs that have just ended."""
         return LongAnswer("jobs", self.rows(caller, call, now), lambda: protocol.JobInfos(jobs=[]))
 
-    def rows(self, caller: Caller, call: protocol.ListQueue, now: float) -> Iterator[list[protocol.JobInfo]]:
+    def rows(
+        self, caller: Caller, question: protocol.ListQueue, now: float
+    ) -> Iterator[list[protocol.JobInfo]]:
         """Return the same jobs in pieces. Raises BadUsage before the first piece."""
-        attributes, look = getters(call.fields), self._look(caller, now)
+        attributes, look = getters(question.fields), self._look(caller, now)
         open_jobs, ended = self._snapshot(), list[Job]()
-        if call.recent:
+        if question.recent:
             ended = [look.know(record) for record in self._engine.store.ended_since(now - _RECENT)]
-        choice = AttributeFilter(call.where, look)
+        choice = AttributeFilter(question.where, look)
 
         def pieces() -> Iterator[list[protocol.JobInfo]]:
             for piece in chain(cut(open_jobs.jobs), cut(ended)):
