@@ -108,9 +108,7 @@ def _state(status: Status) -> Iterator[Any]:
     parts: dict[tuple[str, ...], float] = {
         (*labels, kind): part for gpu, labels in gpus for kind, part in gpu.classes().items()
     }
-    text = (
-        "Part of the GPU in each time class now; unknown: jobs of a GPU that does not answer. The sum is 1."
-    )
+    text = "Part of the GPU in each class now; unknown: jobs of a GPU that does not answer. The sum is 1."
     yield _family(GaugeMetricFamily, "fgsched_gpu_class_ratio", text, ("gpu", "type", "class"), parts)
     jobs = {tuple(key.split("/", 1)): float(number) for key, number in status.jobs.items()}
     text = "Jobs in the queue; a pending array is one."
