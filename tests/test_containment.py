@@ -261,10 +261,8 @@ def test_planning_that_fails_for_all_pauses_and_everything_else_goes_on():
     assert world.job(2).state is JobState.RUNNING
 
 
-def test_an_event_that_fails_outside_every_boundary_is_found_by_itself():
-    world = World([a_gpu(0)])
-    world.submit([a_demand(2500)] * 2)
-    world.settle()
+def refuse_steps_of_the_first_job(world):
+    """Let each write of a step of job 1 fail, until the attribute `write` is removed."""
     real = world.engine.store.steps.write
 
     def write():
@@ -273,6 +271,13 @@ def test_an_event_that_fails_outside_every_boundary_is_found_by_itself():
         real()
 
     world.store.steps.write = write
+
+
+def test_an_event_that_fails_outside_every_boundary_is_found_by_itself():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)] * 2)
+    world.settle()
+    refuse_steps_of_the_first_job(world)
     world.host.finish(1, 1, a_result())
     world.host.finish(2, 1, a_result())
     rest(world)
@@ -305,14 +310,7 @@ def test_the_slot_of_a_job_that_is_set_aside_is_not_given_to_another():
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)] * 2)
     world.settle()
-    real = world.engine.store.steps.write
-
-    def write():
-        if any(row[0] == 1 for row in world.store.steps._new):
-            raise Broken("rows")
-        real()
-
-    world.store.steps.write = write
+    refuse_steps_of_the_first_job(world)
     world.host.finish(1, 1, a_result())
     rest(world)
     assert list(world.engine.jobtable.aside) == [1]

@@ -108,10 +108,7 @@ def interpreted(
     foreign_pids = {pid for pid in listed if pid not in above and pid < _PIDS}
     listed_jobs: set[int] = set()
     for job, is_held in [*((job, True) for job in ended), *((job, False) for job in stayed)]:
-        identities = processes_of_job(job_dir(run, job.id, job.attempt), job.uid) if listed else ()
-        own_pids = {identity.pid for identity in identities}
-        if listed and is_silent(job.uid):  # each process of the user may be the job's
-            own_pids |= {pid for pid in listed if owner_of(pid) == job.uid and pid not in owners}
+        own_pids = _left_by(run, job, listed - owners.keys()) if listed else set()
         job_pids |= own_pids if is_held else set()
         if any(_is_on(readings.get(hold.gpu), own_pids | foreign_pids) for hold in job.holds):
             listed_jobs.add(job.id)
@@ -126,6 +123,12 @@ def interpreted(
         frozenset(foreign_pids),
         frozenset(shepherds),
     )
+
+
+def _left_by(run: str, job: Job, unowned: set[int]) -> set[int]:
+    """Return the processes of a job that has ended; of a user who is silent, each one on a GPU may be."""
+    pids = {identity.pid for identity in processes_of_job(job_dir(run, job.id, job.attempt), job.uid)}
+    return pids | {pid for pid in unowned if owner_of(pid) == job.uid} if is_silent(job.uid) else pids
 
 
 def adopted_pids(jobs: Iterable[Job]) -> dict[int, int]:

@@ -48,9 +48,8 @@ esac
 shift 4
 """
 _OWN = frozenset({"/proc", "/dev", "/sys", "/run", "/tmp"})  # directories of the host, not of an image
-_OF_THE_HOST_AT = (
-    "host"  # the job's directory below the one with the files of its fence: the socket of turns comes late
-)
+# Name of the job's directory below the one with the files of its fence: the socket of turns comes late.
+_OF_THE_HOST_AT = "host"
 _OF_THE_HOST = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/localtime")
 
 

@@ -110,7 +110,7 @@ def _instance_nodes(folder: str) -> list[str]:
 
 def _minors(about: Path) -> dict[str, str]:
     """Return {UUID: number of the device node}."""
-    found = {}
+    minors = {}
     for file in about.glob("*/information"):
         text = file.read_text(errors="replace")
         uuid, minor = (
@@ -118,8 +118,8 @@ def _minors(about: Path) -> dict[str, str]:
             re.search(r"^Device Minor:\s*(\d+)$", text, re.M),
         )
         if uuid and minor:
-            found[uuid[1]] = minor[1]
-    return found
+            minors[uuid[1]] = minor[1]
+    return minors
 
 
 def driver_files() -> tuple[str, ...]:
@@ -127,8 +127,8 @@ def driver_files() -> tuple[str, ...]:
     import shutil  # 0.3 MiB, and only a container needs these files
     import subprocess
 
-    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
-    rows = (line.split() for line in known.splitlines() if "x86-64" in line and " => " in line)
+    listing = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    rows = (line.split() for line in listing.splitlines() if "x86-64" in line and " => " in line)
     files = {row[0]: row[-1] for row in rows if _DRIVER_FILES.fullmatch(row[0])}
     program = shutil.which("nvidia-smi")
     return (*files.values(), *([program] if program and files else []))
