@@ -104,11 +104,11 @@ class Inside(Struct, frozen=True, kw_only=True):
 
 def without_nested(mounts: Iterable[Mount]) -> tuple[Mount, ...]:
     """Return the mounts whose files are not shown by an earlier mount at the same path."""
-    kept: list[Mount] = []
+    shown_mounts: list[Mount] = []
     for mount in mounts:
-        if not any(_shows(other, mount) for other in kept):
-            kept.append(mount)
-    return tuple(kept)
+        if not any(_shows(other, mount) for other in shown_mounts):
+            shown_mounts.append(mount)
+    return tuple(shown_mounts)
 
 
 def _shows(outer: Mount, inner: Mount) -> bool:
@@ -199,10 +199,10 @@ def _fenced(inside: Inside) -> list[str]:
     fence = inside.fence
     if fence is None:
         return []
-    found = ["--tmpfs", fence.folder, "--ro-bind", fence.hook, fence.link]
-    found += ["--bind", fence.folder, f"{fence.folder}/{_OF_THE_HOST_AT}"]
-    found += ["--bind", fence.region, fence.region] if fence.region else []
-    return found + (["--ro-bind", fence.prover, fence.prover_link] if fence.prover else [])
+    options = ["--tmpfs", fence.folder, "--ro-bind", fence.hook, fence.link]
+    options += ["--bind", fence.folder, f"{fence.folder}/{_OF_THE_HOST_AT}"]
+    options += ["--bind", fence.region, fence.region] if fence.region else []
+    return options + (["--ro-bind", fence.prover, fence.prover_link] if fence.prover else [])
 
 
 def _base(path: str) -> str:

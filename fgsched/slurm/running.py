@@ -330,15 +330,15 @@ def take(
     with ExitStack() as opened:
         opened.callback(os.close, door)
         _enter(door, waits)
-        found: dict[int, int] = {}
+        locked: dict[int, int] = {}
         while True:
-            holders = _lock(folder, kind, range(total), wanted, found)
-            if len(found) == wanted:
+            holders = _lock(folder, kind, range(total), wanted, locked)
+            if len(locked) == wanted:
                 break
             _await_any(holders, waits)
-    for descriptor in found.values():
+    for descriptor in locked.values():
         held.callback(os.close, descriptor)
-    return sorted(found)
+    return sorted(locked)
 
 
 def _enter(door: int, waits: Callable[[], float | None]) -> None:
@@ -351,13 +351,13 @@ def _enter(door: int, waits: Callable[[], float | None]) -> None:
     fcntl.flock(door, fcntl.LOCK_EX)
 
 
-def _lock(folder: str, kind: str, units: Iterable[int], wanted: int, found: dict[int, int]) -> list[int]:
-    """Lock free units until `found` has enough; return the pids of the holders of the others."""
+def _lock(folder: str, kind: str, units: Iterable[int], wanted: int, locked: dict[int, int]) -> list[int]:
+    """Lock free units until `locked` has enough; return the pids of the holders of the others."""
     holders = []
     for unit in units:
-        if len(found) == wanted:
+        if len(locked) == wanted:
             break
-        if unit in found:
+        if unit in locked:
             continue
         descriptor = os.open(f"{folder}/{kind}.{unit}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -368,7 +368,7 @@ def _lock(folder: str, kind: str, units: Iterable[int], wanted: int, found: dict
             continue
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        found[unit] = descriptor
+        locked[unit] = descriptor
     return holders
 
 

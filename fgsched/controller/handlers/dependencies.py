@@ -149,13 +149,13 @@ def _conditions(request: Request) -> int:
 
 def _check_tasks(term: Term, target: Job, request: Request) -> None:
     """Refuse a dependency on tasks that are not in the array."""
-    there = bits_of(target.request.array) if target.array else 0
-    if term.task is not None and not there >> term.task & 1:
+    tasks = bits_of(target.request.array) if target.array else 0
+    if term.task is not None and not tasks >> term.task & 1:
         raise Refused(
             f"Job dependency problem: job {term.job} has no task {term.task}", "fgq -j lists its tasks."
         )
     if term.kind == "aftercorr" and term.task is None and request.array and target.array == target.id:
-        missing = bits_of(request.array) & ~there
+        missing = bits_of(request.array) & ~tasks
         if missing:
             raise Refused(
                 f"Job dependency problem: array {term.job} has no task {lowest(missing)}",

@@ -262,14 +262,14 @@ class QueryHandlers:
         for reference in ids:
             split_reference(reference)
 
-        def found() -> Iterator[list[JobRecord]]:
+        def records() -> Iterator[list[JobRecord]]:
             for job_id in ids:
                 try:
                     yield from self._references.seen_parts(job_id, caller)
                 except NoSuchJob:
                     page.missing.append(job_id)
 
-        return found()
+        return records()
 
     # -- the host -------------------------------------------------------------------------------
 
@@ -453,16 +453,16 @@ def _lines(rows: Iterable[list[JobInfo]], wanted: Query, options: QueueOptions) 
     """Yield the table in pieces; nothing in the steps in which rows are collected."""
     orders = [order_of(column) for column, _ in wanted.keys]
     form = wanted.form.formatter()
-    found: list[tuple[Any, ...]] = []
+    keyed_lines: list[tuple[Any, ...]] = []
     for piece in rows:
         for job in piece:
             shown = expanded([job]) if options.expand else (job,)
             text = "".join([f"{form(each)}\n" for each in shown])
-            found.append((*[order(job) for order in orders], text))
+            keyed_lines.append((*[order(job) for order in orders], text))
         yield []
     for place, (_, is_descending) in reversed(list(enumerate(wanted.keys))):
-        found.sort(key=itemgetter(place), reverse=is_descending)
+        keyed_lines.sort(key=itemgetter(place), reverse=is_descending)
     if not options.noheader:
         yield [f"{wanted.form.header()}\n"]
-    for part in cut(found):
+    for part in cut(keyed_lines):
         yield ["".join([row[-1] for row in part])]
