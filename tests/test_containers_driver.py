@@ -52,6 +52,15 @@ def host(built_driver, tmp_path_factory, runtime):
         yield one
 
 
+def options(host, runtime):
+    """Return the options for a job in the container, which shows the folder of the fake driver."""
+    return (
+        "--gpus=0.5",
+        f"--container={runtime.image}",
+        f"--container-mounts={host.driver.folder}",
+    )
+
+
 SCRIPT = """#!/bin/sh
 echo "$1"; cat /etc/image
 echo "$CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $FG_GPU_UUIDS"
@@ -66,8 +75,8 @@ exit 7
 def test_a_job_has_its_share_in_a_container(host, runtime, tmp_path):
     script, out = tmp_path / "train.sh", tmp_path / "out"
     script.write_text(SCRIPT.format(driver=host.driver))
-    options = ("--gpus=0.5", f"--container={runtime.image}", f"--output={out}", "--wait", "--quiet")
-    done = host.run("fgsub", *options, str(script), "an argument")
+    more = (f"--output={out}", "--wait", "--quiet")
+    done = host.run("fgsub", *options(host, runtime), *more, str(script), "an argument")
     said = [line for line in out.read_text().splitlines() if "group file doesn't exist" not in line]
     word, image, visible, *said = said
     assert (done.status, word, image) == (7, "an argument", "the image")
@@ -86,8 +95,8 @@ def test_a_job_has_its_share_in_a_container(host, runtime, tmp_path):
 
 def test_a_job_takes_turns_in_a_container(host, runtime):
     line = f"LD_LIBRARY_PATH={host.driver.folder} exec {host.driver.launcher} kernel 1000000 100000000 5"
-    options = ("--gpus=0.5", f"--container={runtime.image}", "--output=/dev/null")
-    job = int(host.run("fgsub", "--parsable", *options, "--wrap", line).out)
+    more = ("--parsable", "--output=/dev/null")
+    job = int(host.run("fgsub", *options(host, runtime), *more, "--wrap", line).out)
     deadline = time.monotonic() + PATIENCE
     while host.job(job)["pacing"] != "turns":
         assert time.monotonic() < deadline, host.job(job)["pacing"]
