@@ -464,7 +464,8 @@ class VirtualWorld:
         self.counts["logs of the accounts lost"] += 1
         self.note(f"log of the accounts lost, {is_killed=}")
         books.lose(is_killed=is_killed)
-        self.disk.write_back(books.path.with_suffix(".commits"))
+        for file in (books.path, books.path.with_suffix(".commits")):
+            self.disk.write_back(file)  # half a minute goes by before the next loss of power
         self.agenda.after(self.draw.uniform(HOUR, 2 * DAY), self.mend_accounts)
 
     def mend_accounts(self) -> None:
