@@ -372,6 +372,9 @@ _DOCUMENTS = {
     "sacct-json": ("sacct", "-a", "-S", "2026-01-05", "--json"),
     "fgctl-json": ("fgctl", "show", "--json", "job"),
     "fginfo-json": ("fginfo", "--json"),
+    "fgstat-json": ("fgstat", "-a", "--json"),
+    "fgtop-json": ("fgtop", "--json"),
+    "fgeff-json": ("fgeff", "1-31", "--json"),
 }
 _VARIED_JOBS = (1, 2, 5, 11, 12, 16, 18, 19, 21)  # one of each kind of end, an array and its tasks
 _BY_JOB = (  # commands that take one job, and the jobs for which they are run
@@ -397,6 +400,9 @@ def _document(host: GoldenHost, words: Sequence[str]) -> str:
     """Return a JSON document without its `meta`."""
     document = json.loads(_run(host, words))
     del document["meta"]
+    for job in document.get("jobs", []):
+        if "rss" in job:  # of processes that run
+            job |= dict.fromkeys(("cpu_seconds", "rss", "disk_read", "disk_written"), "FIGURE")
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 

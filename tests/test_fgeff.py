@@ -272,7 +272,7 @@ def test_a_job_that_ran_out_of_gpu_memory_gets_the_memory_that_would_have_fitted
 
 
 def test_json_has_null_for_a_value_that_was_not_measured():
-    assert '"sm_share": null' in document([run(usage=None)])
+    assert '"sm_part": null' in document([run(usage=None)])
     assert '"next_run": "#FG --gpus=0.25 --gpu-mem=8G' in document([run()])
 
 

@@ -30,8 +30,8 @@ def test_running_jobs_are_shown_with_their_load(scripted):
     assert energy.endswith("kJ")
     assert (cpu, int(rss.removesuffix("M")) >= 0) == ("00:00:00", True)
     (found,) = home.run("fgstat", "--json", str(job)).json["jobs"]
-    assert found["gpus"] == [{"gpu": 0, "memory": 6 * GIB, "util": 80.0}]
-    assert (found["max_gpu_mem"], found["gpu_mem_limit"], found["state"]) == (6 * GIB, 8 * GIB, "RUNNING")
+    assert found["gpu_use"] == [{"gpu": 0, "memory": 6 * GIB, "util": 80.0}]
+    assert (found["max_gpu_mem"], found["gpu_mem"], found["state"]) == (6 * GIB, 8 * GIB, "RUNNING")
     assert found["usage"]["sampled"] > 0
     assert (found["rss"] > 0, found["disk_written"] is not None) == (True, True)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
@@ -20,7 +20,7 @@ from fgsched.reports.efficiency import (
     proposal_of,
 )
 from fgsched.reports.numbers import brief_hours
-from fgsched.views import display
+from fgsched.views import display, documents
 from fgsched.views import job as view
 from fgsched.views.display import WIDTH, ascii_only, cut, eighths, pad, paragraph, shown_time
 
@@ -307,32 +307,6 @@ def document(runs: Sequence[JobRun]) -> str:
 
 
 def _document(run: JobRun) -> dict[str, Any]:
-    job, proposal = run.job, proposal_of([run])
-    return {
-        "job_id": job.id,
-        "name": job.name,
-        "user": job.user,
-        "uid": job.uid,
-        "partition": job.partition,
-        "state": job.state.value,
-        "exit_code": job.exit_code,
-        "signal": job.signal,
-        "elapsed": job.elapsed,
-        "time_limit": job.time_limit or None,
-        **display.time_fields(submit=job.submitted_at, start=job.started_at, end=job.ended_at),
-        "gpu_count": len(job.allocated),
-        "gpus": display.gpu_number(view.allocated_share(job)),
-        "gpu_mem": view.gpu_memory(job),
-        "max_gpu_mem": view.gpu_peak(job),
-        "gpu_hours": hours(view.charged_seconds(job)),
-        "sm_share": view.sm_part(job),
-        "idle_part": view.idle_part(job),
-        "req_cpus": job.cpus,
-        "cpu_seconds": view.cpu_seconds(job),
-        "busy_cpus": view.busy_cpus(job),
-        "req_mem": job.host_memory or None,
-        "max_rss": view.host_peak(job),
-        "warning": job.warning or None,
-        "usage": to_builtins(job.usage),
-        "next_run": None if proposal is None else proposal.line,
-    }
+    proposal = proposal_of([run])
+    job = documents.record(documents.keys_of("fgeff"), run.job)
+    return job | {"next_run": None if proposal is None else proposal.line}

@@ -11,8 +11,9 @@ from fgsched.cli.command import listed, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.times import parse_time
-from fgsched.views import choices
+from fgsched.views import choices, documents
 from fgsched.views.display import host_name
+from fgsched.views.job import attributes
 from fgsched.views.options import EFFICIENCY, EfficiencyOptions
 
 _PERIOD = "-30d"
@@ -26,9 +27,12 @@ def fgeff(options: EfficiencyOptions, operands: Sequence[str]) -> int:
 
     _refuse_contradictions(options, operands)
     missing: list[choices.Name] = []
+    fields = efficiency.ASKED
+    if options.as_json:
+        fields = attributes(*fields, *documents.fields_of_queue(documents.keys_of("fgeff")))
     with Client(find_places()) as client:
         totals = {gpu.gpu.uuid: gpu.gpu.total for gpu in client.call(protocol.ListGpus()).gpus}
-        jobs = list(_jobs(client, options, operands, efficiency.ASKED, missing))
+        jobs = list(_jobs(client, options, operands, fields, missing))
     runs = [efficiency.run_of(job, totals) for job in jobs if operands or job.started_at is not None]
     if options.as_json:
         write(effsheet.document(runs if operands else sorted(runs, key=efficiency.place_of)))

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from msgspec import to_builtins
-
 from fgsched import protocol
 from fgsched.cli import terminal
 from fgsched.cli.command import listed, run, warn, write
@@ -17,7 +15,7 @@ from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices
 from fgsched.protocol import JobInfo
 from fgsched.system.process import TreeUse, use_of
-from fgsched.views import choices, display
+from fgsched.views import choices, display, documents
 from fgsched.views import job as view
 from fgsched.views.job import Value
 from fgsched.views.listing import LEAST_TEXT, TableColumn
@@ -93,8 +91,9 @@ def fgstat(options: UseOptions, operands: Sequence[str]) -> int:
     """Show what running jobs use of GPUs, CPUs and memory."""
     ids = _ids(options, operands, os.environ)
     where = protocol.Where(id=ids or None, state=_STATES)
+    fields = documents.fields_of_queue(documents.keys_of("fgstat")) if options.as_json else _FIELDS
     with Client(find_places()) as client:
-        running = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
+        running = client.call(protocol.ListQueue(fields=fields, where=where)).jobs
         all_users = bool(ids) or options.allusers or os.geteuid() == 0
         jobs = [job for job in running if all_users or job.uid == os.geteuid()]
         uses = {job.id: _use(client, job) for job in jobs}
@@ -129,21 +128,8 @@ def _use(client: Client, job: JobInfo) -> TreeUse | None:
 
 
 def _document(job: JobInfo, use: TreeUse | None) -> dict[str, Any]:
-    return {
-        "job_id": job.id,
-        "name": job.name,
-        "user": job.user,
-        "state": job.state.value,
-        "elapsed": job.elapsed,
-        "gpus": [
-            {"gpu": part.gpu, "memory": part.memory, "util": None if part.busy is None else part.busy / 100}
-            for part in job.now
-        ],
-        "gpu_mem_limit": view.present_memory_limit(job),
-        "max_gpu_mem": view.sampled_memory(job),
-        "ave_gpu_util": view.gpu_util(job),
-        "energy_j": view.energy(job),
-        "usage": to_builtins(job.usage),
+    """Return the document of a job, with what its processes have used so far."""
+    return documents.record(documents.keys_of("fgstat"), job) | {
         "cpu_seconds": use.cpu_seconds if use else None,
         "rss": use.rss if use else None,
         "disk_read": use.read if use else None,

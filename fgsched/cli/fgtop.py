@@ -26,11 +26,14 @@ def fgtop(options: ScreenOptions) -> int:
         filter=options.filter,
         is_mine=options.me,
     )
-    if options.as_json or options.once:
+    if options.as_json:
+        with Client(find_places()) as client:
+            write(plain.document(client, time.time()))
+        return Exit.DONE
+    if options.once:
         with Client(find_places()) as client:
             frame, history, reader = plain.look(client, time.time(), may_change=not options.read_only)
-        columns = _columns()
-        write(plain.document(frame) if options.as_json else plain.text(frame, history, view, reader, columns))
+        write(plain.text(frame, history, view, reader, _columns()))
         return Exit.DONE
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadUsage(

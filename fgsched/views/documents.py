@@ -13,6 +13,7 @@ from fgsched.views import display
 from fgsched.views.display import SLURM_VERSION
 from fgsched.views.fields import (
     DETAILS,
+    EFFICIENCY,
     FGCTL,
     JOB,
     OLD,
@@ -22,13 +23,14 @@ from fgsched.views.fields import (
     SLURM_QUEUE,
     SLURM_STEP,
     STEP,
+    USE,
     JsonKey,
     Keys,
     Layout,
     LayoutPair,
     moment,
 )
-from fgsched.views.job import fields_of
+from fgsched.views.job import EXPECTED, fields_of
 
 
 def record(keys: Iterable[JsonKey], job: JobInfo) -> dict[str, Any]:
@@ -50,17 +52,25 @@ def fields(keys: Iterable[JsonKey]) -> list[str]:
     return [name for name in names if name != "step"]  # which the client fills in
 
 
+def fields_of_queue(keys: Iterable[JsonKey]) -> list[str]:
+    """Return the attributes that the keys need, without expected starts, which are a request of their own."""
+    return [name for name in fields(keys) if name not in EXPECTED]
+
+
 _KEYS = {
     "fgq": JOB + OLD["fgq"],
     "fgacct": JOB,
     "fgctl": JOB + DETAILS + OLD["fgctl"],
+    "fgstat": JOB + USE + OLD["fgstat"],
+    "fgtop": JOB,
+    "fgeff": JOB + EFFICIENCY + OLD["fgeff"],
     "squeue": SLURM_QUEUE,
     "sacct": SLURM_ACCOUNTS + SLURM_STEP,
 }
 
 
 def keys_of(command: str) -> Keys:
-    """Return the keys of a job in the document of a command: fgq, fgacct, fgctl, squeue or sacct."""
+    """Return the keys of a job in the document of a command, named as in `_KEYS`."""
     return _KEYS[command]
 
 

@@ -15,7 +15,7 @@ from fgsched.domain.job import WHOLE, MpsUse, OomReport
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import HOUR, MINUTE, format_elapsed, format_limit, format_runtime
 from fgsched.domain.units import GIBIBYTE, format_indices, format_mebibytes, format_share
-from fgsched.protocol import JobInfo
+from fgsched.protocol import JobInfo, OnGpu
 from fgsched.views import job as view
 from fgsched.views.display import gpu_number, host_name, iso, shown_time
 from fgsched.views.job import Value, reads
@@ -143,6 +143,14 @@ def _share(units: int | None) -> str:
 
 def _share_or_blank(units: int | None) -> str:
     return "" if units is None else format_share(units)
+
+
+def _use_of_gpus(looks: Sequence[OnGpu]) -> list[dict[str, Any]]:
+    """Return the bytes on each GPU, and the compute time used of it in percent of the GPU."""
+    return [
+        {"gpu": look.gpu, "memory": look.memory, "util": None if look.busy is None else look.busy / 100}
+        for look in looks
+    ]
 
 
 def _gres(units: int | None) -> str:
@@ -809,7 +817,10 @@ FIELDS: dict[str | Value, list[Place]] = {
         _pair("ReqGpus"),
     ],
     _tres_per_node: [_if_any("TresPerNode")],
-    "memory": [_queue("GPUMEM", "GpuMem", "", _size_or("-"), is_minor=True)],
+    "memory": [
+        _queue("GPUMEM", "GpuMem", "", _size_or("-"), is_minor=True),
+        _key("old_fgstat", "gpu_mem_limit", _or_null),
+    ],
     view.memory_of_gpus: [_key("json", "gpu_mem")],
     "indices": [_queue("GPUIDX", "GpuIdx", "g", indices), _key("squeue", "gres_detail", _gres_detail)],
     _gpus_or_reason: [_queue("GPU(REASON)", "GpuReason", paint="reason")],
@@ -882,6 +893,11 @@ FIELDS: dict[str | Value, list[Place]] = {
         _key("json", "wasted_gpu_mem_hours"),
     ],
     view.energy: [_accounts("EnergyJ", 10, _rounded_or_blank), _key("json", "energy_j")],
+    "usage": [_key("use efficiency", "usage", to_builtins)],
+    view.sm_part: [_key("efficiency", "sm_part"), _key("old_fgeff", "sm_share")],
+    view.idle_part: [_key("efficiency", "idle_part")],
+    view.busy_cpus: [_key("efficiency", "busy_cpus")],
+    "now": [_key("use", "gpu_use", _use_of_gpus)],
     "refusals": [_key("json", "refusals"), _pair("Refusals", when="allocated")],
     view.host_peak: [
         _accounts("AveRSS", 10, amount),
@@ -1096,8 +1112,12 @@ JOB = _keys(
     "json",
 )
 DETAILS = _keys("events request", "details")  # of `fgctl show job` only
+USE = _keys("gpu_use usage", "use")  # of `fgstat` only
+EFFICIENCY = _keys("sm_part idle_part busy_cpus usage", "efficiency")  # of `fgeff` only
 OLD = {  # keys of version 0.1, per command, which the next version will not have
     "fgq": _keys("cpus mem command", "old_fgq"),
+    "fgstat": _keys("gpu_mem_limit", "old_fgstat"),
+    "fgeff": _keys("sm_share", "old_fgeff"),
     "fgctl": _keys(
         """
     id array task tasks tier gpu_peak submitted_at eligible_at started_at starts_at ended_at cpus

@@ -23,6 +23,7 @@ _OOM_KIND = {Reason.GPU_OUT_OF_MEMORY: "gpu", Reason.OUT_OF_MEMORY: "host"}
 _OF_PENDING = (Reason.PRIORITY, Reason.RESOURCES)  # not worth remembering of an ended job
 _FIELDS: dict[Value, tuple[str, ...]] = {}
 _V = TypeVar("_V", bound=Value)
+EXPECTED = ("starts_at", "likely", "known")  # attributes that come from a separate request
 
 
 def fields_of(value: str | Value) -> tuple[str, ...]:

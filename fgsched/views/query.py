@@ -11,11 +11,11 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import shown
 from fgsched.views import choices, columns
 from fgsched.views.columns import Names
+from fgsched.views.job import EXPECTED
 from fgsched.views.listing import Format, TableColumn
 from fgsched.views.options import QueueOptions
 
 _SORT, _SORT_STARTS = "P,t,-p,i", "S,i"
-EXPECTED = {"starts_at", "likely", "known"}  # attributes that come from a separate request
 _NAMES = ("id", "array", "task", "tasks")  # the parts of a job's name
 _MOST_JOBS = 100_000  # that a line may name: the controller reads it, too
 

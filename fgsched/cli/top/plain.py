@@ -1,28 +1,31 @@
 """One look at GPUs and jobs, printed as text or as JSON."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from fgsched import protocol
+from fgsched.cli.prospects import add_starts
 from fgsched.cli.top import layout
 from fgsched.cli.top.snapshot import CLASSES, FIELDS, Frame, LookHistory, gpu_classes
 from fgsched.cli.top.view import TopUser, View, chosen
 from fgsched.client import Client
 from fgsched.protocol import GpuInfo, JobInfo
-from fgsched.views import display
+from fgsched.views import display, documents
 from fgsched.views.choices import me
 from fgsched.views.display import host_name
 from fgsched.views.gpu import memory_in_use, outside_memory
+from fgsched.views.job import attributes
 
 _LEAST = 24  # lines
 
 
-def take(client: Client, history: LookHistory, now: float) -> Frame:
-    """Add a look at `now`, in epoch seconds, to the history. Raises FgschedError."""
+def take(client: Client, history: LookHistory, now: float, *, fields: Sequence[str] = FIELDS) -> Frame:
+    """Add a look at `now`, in epoch seconds, to the history; `fields`: of the jobs. Raises FgschedError."""
     gpus = client.call(protocol.ListGpus()).gpus
-    jobs = client.call(protocol.ListQueue(fields=FIELDS)).jobs
+    jobs = client.call(protocol.ListQueue(fields=fields)).jobs
     return history.frame(gpus, jobs, now, host_name())
 
 
@@ -49,8 +52,14 @@ def text(frame: Frame, history: LookHistory, view: View, reader: TopUser, column
     return "\n".join(" " + line[1:] if line.startswith(">") else line for line in lines) + "\n"
 
 
-def document(frame: Frame) -> str:
-    """Return {"meta": …, "classes": …, "gpus": [ … ], "jobs": [ … ]} in base units; null: not measured."""
+def document(client: Client, now: float) -> str:
+    """Return one look at `now`, in epoch seconds, as {"meta": …, "classes": …, "gpus": …, "jobs": …}.
+
+    Values are in base units; null: not measured. Raises FgschedError.
+    """
+    fields = attributes(*FIELDS, *documents.fields_of_queue(documents.keys_of("fgtop")))
+    frame = take(client, LookHistory(), now, fields=fields)
+    add_starts(client, frame.jobs)
     return display.document(
         classes={_key(name): gpus for name, gpus in frame.classes().items()},
         gpus=[_gpu(frame, info) for info in frame.gpus],
@@ -83,19 +92,8 @@ def _gpu(frame: Frame, info: GpuInfo) -> dict[str, Any]:
 
 def _job(frame: Frame, job: JobInfo) -> dict[str, Any]:
     now = frame.of(job)
-    return {
-        "job_id": job.id,
-        "name": job.name,
-        "user": job.user,
-        "state": job.state.value,
-        "reason": job.reason.value,
-        "gpus": display.gpu_number(job.share),
-        "gpu_idx": job.indices,
-        "gpu_mem": job.memory if job.gpus else 0,
+    return documents.record(documents.keys_of("fgtop"), job) | {
         "sm_share": now.sm,
         "gpu_mem_used": now.memory,
         "class": now.kind if job.state.holds and job.gpus else None,
-        "elapsed": job.elapsed,
-        "time_limit": job.time_limit or None,
-        **display.time_fields(submit=job.submitted_at, start=job.started_at),
     }

@@ -248,12 +248,17 @@ class QueryHandlers:
             history = self._engine.store.history(
                 since=call.since, until=call.until, uid=uid, after=after, page=min(rows_left, _ROWS)
             )
-            yield history.records
+            yield [self._with_holds(record) for record in history.records]
             rows_left -= len(history.records)
             if history.upto is None:
                 return
             after = history.upto
         page.next = after
+
+    def _with_holds(self, record: JobRecord) -> JobRecord:
+        """Return the record of an open job with what it holds, which a page of history does not read."""
+        job = self._engine.jobtable.jobs.get(record.job.id)
+        return record if job is None else replace(record, job=job)
 
     def _named(
         self, ids: Sequence[protocol.Reference], page: "_Page", caller: Caller
