@@ -328,6 +328,7 @@ class Batch(Call[Answer], frozen=True):
     scripts: Sequence[str]
     environments: Sequence[dict[str, str]]
     jobs: Sequence[tuple[Place, Place, Place, bool]]  # request, script, environment; True: submitted on hold
+    inside: Annotated[int, Meta(ge=0, le=2**53)] = 0  # id of the job in which the client runs; 0: none
 
 
 class Submitted(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -395,6 +396,7 @@ class LineRead(Struct, frozen=True, kw_only=True):
     scripts: Sequence[str]
     environments: Sequence[dict[str, str]]
     jobs: Sequence[tuple[int, int, int, bool]]
+    inside: int
 
 
 class LineSubmitted(Struct, frozen=True, kw_only=True):

@@ -253,6 +253,21 @@ def test_a_logout_that_ends_the_controller_is_named(cgroup, kills, lingers, why)
 
 
 @pytest.mark.parametrize(
+    ("settings", "users"),
+    [
+        ("KillUserProcesses=no", set()),
+        ("KillUserProcesses=yes", {"ann", "bob", "root"}),
+        ("KillUserProcesses=yes\nKillOnlyUsers=\nKillExcludeUsers=root ann", {"bob"}),
+        ("KillUserProcesses=yes\nKillOnlyUsers=ann bob\nKillExcludeUsers=bob", {"ann"}),
+        ("KillUserProcesses=no\nKillOnlyUsers=ann\nKillExcludeUsers=root", set()),
+        ("", set()),
+    ],
+)
+def test_logind_kills_the_processes_of_some_users_only(settings, users):
+    assert {user for user in ("ann", "bob", "root") if logins.is_killed(user, settings)} == users
+
+
+@pytest.mark.parametrize(
     ("denies", "calls"), [(1, ["loginctl"]), (0, ["loginctl", "fgsched", "systemd-run"])]
 )
 def test_the_start_that_survives_a_logout_stops_no_controller_if_linger_is_denied(tmp_path, denies, calls):

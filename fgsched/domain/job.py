@@ -326,6 +326,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     adopted: AdoptedProcess | None = None  # the process that was adopted; None: fgsched started the job
     mps: MpsUse | None = None  # of the last attempt; None: its GPU has no MPS
     repeats: int = 0  # successive requeues on order, each after a run shorter than a minute
+    links: int = 0  # length of the chain of jobs that submitted it, each within a minute
 
     @property
     def is_to_end(self) -> bool:

@@ -35,6 +35,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
     not_before: float = 0.0  # seconds since the epoch; 0: no such time
     failures: int = 0  # how often the host failed the job
     repeats: int = 0  # how often it was requeued on order after a run shorter than a minute, in succession
+    links: int = 0  # length of the chain of jobs that submitted it, each within a minute
     limit: int = 0  # tasks of its array that may run at once
     error: str = ""  # the failure after which the job is left alone
     broken: str = ""  # what made the dependency impossible, such as "8_2 is FAILED"
@@ -172,12 +173,14 @@ def gate_of(job: Job, reason: Reason) -> Gate:
     is_paused = reason is Reason.BEGIN_TIME and job.not_before > job.request.begin
     is_requeued = is_paused or reason is Reason.HELD_MAX_REQUEUE
     is_repeated = job.repeats > job.failures
+    is_chained = is_requeued and not job.attempt
     return Gate(
         reason=reason,
         dependency=job.depends if reason in (Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER) else "",
         not_before=_not_before(job, reason),
         failures=job.failures if is_requeued and not is_repeated else 0,
         repeats=job.repeats if is_requeued and is_repeated else 0,
+        links=job.links if is_chained else 0,
         limit=job.request.throttle if reason is Reason.ARRAY_TASK_LIMIT else 0,
         error=job.warning if reason in _FAILED else "",
     )

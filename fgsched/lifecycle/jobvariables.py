@@ -28,6 +28,7 @@ _NAMES = frozenset(
         SLURM_LAUNCH_NODE_IPADDR SLURM_SRUN_COMM_HOST"""
     )
 )
+_DIGITS = 16  # more than any id of a job has
 OF_FENCE = frozenset({"TMPDIR"})  # with the variables of the GPU vendors
 
 
@@ -47,6 +48,12 @@ def without_outer_job(environ: Mapping[str, str], of_gpus: Callable[[], frozense
         for name, text in environ.items()
         if name not in left_out and not name.startswith(_PREFIXES)
     }
+
+
+def outer_job(environ: Mapping[str, str]) -> int:
+    """Return the id of the job in which an environment was read; 0: none."""
+    text = environ.get("FG_JOB_ID", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else 0
 
 
 def common_variables(job: Job, host: str) -> dict[str, str]:

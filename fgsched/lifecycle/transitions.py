@@ -1,6 +1,6 @@
 """Decide the next step of one job from its state and the observed processes. Never looks at other jobs."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ _SHORTAGE_PAUSE = 10  # seconds
 _SHORT_RUN = 60  # seconds: a shorter run that is requeued on order counts as a repeat
 _REPEAT_PAUSE = 10  # seconds after the second repeat; it doubles with each further one
 _DOUBLINGS = 6  # of that pause at most
+_FREE_LINKS = 10  # jobs of a chain of submissions that start without a pause
 
 
 class Result(NamedTuple):
@@ -330,10 +331,30 @@ def requeue(job: Job, now: float, *, max_requeue: int, has_run: bool) -> Job:
     if failures > limit or (job.wish and repeats > max_requeue):
         return replace(queued, held=queued.held or "user", reason=Reason.HELD_MAX_REQUEUE)
     if has_run and is_ordered and repeats > 1:
-        return replace(queued, not_before=now + _REPEAT_PAUSE * 2 ** min(repeats - 2, _DOUBLINGS))
+        return replace(queued, not_before=now + _repeat_pause(repeats - 1))
     is_paused = has_run and failures > _NO_PAUSE and not is_ordered
     pause = min(_LONGEST_PAUSE, 2 ** (failures - _NO_PAUSE - 1)) if is_paused else 0
     return replace(queued, not_before=now + pause if pause else 0.0)
+
+
+def _repeat_pause(count: int) -> float:
+    return _REPEAT_PAUSE * 2.0 ** min(count - 1, _DOUBLINGS)
+
+
+def follow(parent: Job, now: float, *, max_requeue: int) -> dict[str, Any]:
+    """Return the fields of a job that is submitted now inside the job `parent`.
+
+    Jobs of which each submits the next one within a minute are a fast chain. Its first jobs start at once,
+    each further one waits twice as long as the one before, and the job after `max_requeue` pauses is held.
+    The minute begins at the submission of a job, or at the end of its pause. A longer time ends the count: a
+    job that saves its state and submits its successor can do so any number of times, also if it does so at
+    its beginning, with a dependency on itself.
+    """
+    links = parent.links + 1 if now - max(parent.submitted_at, parent.not_before) < _SHORT_RUN else 0
+    pauses = links - _FREE_LINKS
+    if pauses > max_requeue:
+        return {"links": links, "held": "user", "reason": Reason.HELD_MAX_REQUEUE}
+    return {"links": links, "not_before": now + _repeat_pause(pauses) if pauses > 0 else 0.0}
 
 
 def _repeats(job: Job, now: float) -> int:

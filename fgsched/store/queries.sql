@@ -43,9 +43,9 @@ SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'job';
 
 -- name: add_job
 INSERT INTO job (id, array_job, script, environment, uid, gid, user, name, partition, request, gpus, submitted_at, state, reason,
-  held, depends)
+  held, depends, not_before, links)
 VALUES (:id, :array_job, :script, :environment, :uid, :gid, :user, :name, :partition, :request, :gpus, :submitted_at, :state, :reason,
-  :held, :depends);
+  :held, :depends, :not_before, :links);
 
 -- name: save_job
 -- Compare and set: changes no row if the state of the job has changed. An unreadable row is not compared.
@@ -67,9 +67,9 @@ WHERE id = :id AND state = 'PENDING' AND attempt = :from_attempt;
 -- name: make_task
 -- Create the row of one task from the row of its array.
 INSERT INTO job (uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason,
-  held, array_job, array_task, depends, opened_at)
+  held, array_job, array_task, depends, opened_at, not_before, links)
 SELECT uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason,
-  held, array_job, :task, :depends, :opened_at
+  held, array_job, :task, :depends, :opened_at, not_before, links
 FROM job WHERE id = :array AND array_task IS NULL AND state = 'PENDING';
 
 -- name: keep_task

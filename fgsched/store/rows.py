@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.job import Ended, Hold, Job, JobUsage, Request
-from fgsched.domain.states import JobState
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import storable
 from fgsched.store.schema import DEFAULTS, EMPTY_ROW, OF_END, OF_JOB, SAVED, StoredColumn
 
@@ -42,6 +42,9 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     script: bytes
     environment: bytes  # NAME=value, each ended by NUL
     held: str = ""
+    reason: Reason = Reason.NONE
+    not_before: float = 0.0  # seconds since the epoch
+    links: int = 0
 
     def job(self, number: int, submitter: tuple[int, int, str], now: float) -> Job:
         """Return the job with the id `number`, of `submitter`: (uid, gid, user name)."""
@@ -53,6 +56,9 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
             request=self.request,
             submitted_at=now,
             held=self.held,
+            reason=self.reason,
+            not_before=self.not_before,
+            links=self.links,
             array=number if self.request.array else 0,
             depends=self.request.dependency,
         )
@@ -196,7 +202,7 @@ def _breaks_rules(row: Row, job: Job) -> bool:
 
     Memory is allocated by slots and tasks: an absurd number would take all memory of the host.
     """
-    counts = (job.attempt, job.slot, job.restarts, job.failures, job.repeats, job.task or 0)
+    counts = (job.attempt, job.slot, job.restarts, job.failures, job.repeats, job.links, job.task or 0)
     return (
         job.held not in ("", "user", "admin")
         or job.wish not in ("", "requeue")

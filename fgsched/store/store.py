@@ -371,6 +371,8 @@ class Store:
             job.reason.word,
             job.held,
             job.depends,
+            job.not_before,
+            job.links,
         )
 
     def material(self, job_id: int) -> tuple[bytes, bytes]:

@@ -21,7 +21,7 @@ from fgsched.lifecycle.arrays import parse_array
 from fgsched.lifecycle.containers import is_path
 from fgsched.lifecycle.filenames import Values, is_one_for_all, left_alone, needs_the_user
 from fgsched.lifecycle.jobscript import UnreadLine, command_line, directives
-from fgsched.lifecycle.jobvariables import without_outer_job
+from fgsched.lifecycle.jobvariables import outer_job, without_outer_job
 from fgsched.protocol import Flags
 from fgsched.submission import jobwarnings, options, table
 from fgsched.submission.checks import NoScript, Process, Source
@@ -172,6 +172,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     script: bytes
     environment: dict[str, str]
     hold: bool
+    inside: int = 0  # id of the job in which the submitter runs; 0: none
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -439,6 +440,7 @@ class SubmissionPreparer:
                 script=_text_of(script, args),
                 environment=environment,
                 hold=settings.value(table.HOLD, False),
+                inside=outer_job(self._here.environ),
             ),
             warnings=(*self._warnings, *script.warnings, *warnings),
             flags=flags_of(settings),

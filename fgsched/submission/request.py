@@ -30,6 +30,7 @@ def parts(jobs: Sequence[Prepared]) -> dict[str, Any]:
         "scripts": scripts.values,
         "environments": environments.values,
         "jobs": rows,
+        "inside": jobs[0].submission.inside if jobs else 0,
     }
 
 

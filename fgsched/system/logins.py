@@ -234,7 +234,7 @@ def reason(cgroups: str, *, kills: bool, lingers: bool) -> str:
 
     Args:
         cgroups: those of the process, as /proc/PID/cgroup has them.
-        kills: `KillUserProcesses` of logind.
+        kills: whether logind ends the processes of a login of this user, as KillUserProcesses has it.
         lingers: whether the user's manager stays without a login.
     """
     if _MANAGER.search(cgroups):
@@ -258,14 +258,25 @@ def reason_for(pid: int, user: str) -> str:
     """Return `reason` for the controller with a pid; "" also if that is unknown."""
     with suppress(OSError):
         cgroups = Path(f"/proc/{pid}/cgroup").read_text()
-        return reason(cgroups, kills=_kills(), lingers=(_LINGER / user).exists())
+        return reason(cgroups, kills=is_killed(user, _of_logind()), lingers=(_LINGER / user).exists())
     return ""
 
 
-def _kills() -> bool:
-    """Return whether logind ends all processes of a session at its end."""
-    command = ["loginctl", "show-session", "--property=KillUserProcesses", "--value"]
+def is_killed(user: str, settings: str) -> bool:
+    """Return whether logind ends all processes of a session of the user at its end.
+
+    `settings`: lines NAME=VALUE of logind. KillExcludeUsers takes precedence over KillOnlyUsers.
+    """
+    values = dict(line.partition("=")[::2] for line in settings.splitlines())
+    only = values.get("KillOnlyUsers", "").split()
+    excluded = values.get("KillExcludeUsers", "").split()
+    return values.get("KillUserProcesses") == "yes" and user not in excluded and (not only or user in only)
+
+
+def _of_logind() -> str:
+    """Return the settings of logind about the processes of a session; "" if it does not answer."""
+    names = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers")
+    command = ["loginctl", "show-session", *(f"--property={name}" for name in names)]
     with suppress(OSError, subprocess.SubprocessError):
-        outcome = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=True)
-        return outcome.stdout.strip() == "yes"
-    return False
+        return subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=True).stdout
+    return ""

@@ -92,6 +92,7 @@ _GATES = {
     Reason.ARRAY_TASK_LIMIT: "limit reached: {limit} tasks of its array are running (limit {limit})",
 }
 _REPEATED = "requeued {times} in succession after runs shorter than a minute"
+_CHAINED = "submitted in a chain of {links} jobs, each within a minute of the job that submitted it"
 _HOST_FAILED = "the host failed it {times}; not before {when}"
 _REMEDIES: dict[Reason, str] = {
     Reason.GPU_DRAINED: "when a GPU accepts jobs again (fgctl resume gpu=N)",
@@ -197,8 +198,9 @@ def _gate(gate: Gate) -> str:
     """Return the sentence for a condition of eligibility; "" for any other reason."""
     host_failed = gate.reason is Reason.BEGIN_TIME and gate.failures
     text = _HOST_FAILED if host_failed else _GATES.get(gate.reason, "")
-    if gate.repeats:
-        text = _REPEATED + ("; not before {when}" if gate.not_before else "; held, its owner can release it")
+    if gate.repeats or gate.links:
+        end = "not before {when}" if gate.not_before else "held, its owner can release it"
+        text = f"{_REPEATED if gate.repeats else _CHAINED}; {end}"
     if gate.broken:
         text += ": {broken}"
     return text.format(
@@ -206,6 +208,7 @@ def _gate(gate: Gate) -> str:
         dependency=gate.dependency,
         error=gate.error,
         limit=gate.limit,
+        links=gate.links,
         times=_times(gate.repeats or gate.failures),
         when=shown_time(gate.not_before),
     )

@@ -296,7 +296,7 @@ class ExplainHandlers:
     def _closed(self, job: Job, now: float) -> list[Blocker]:
         """Return the gate that would keep a new job out of the queue."""
         if job.held:
-            return [Blocker(gate_of(job, Reason.HELD_USER))]
+            return [Blocker(gate_of(job, Reason.HELD_USER if job.reason is Reason.NONE else job.reason))]
         if job.depends:
             return [Blocker(gate_of(job, Reason.DEPENDENCY))]
         if opens(job) > now:

@@ -37,7 +37,7 @@ from fgsched.protocol import (
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
 
 _LONGEST_NOTE = 255  # characters
-_UNPAUSED = {"failures": 0, "repeats": 0, "not_before": 0.0}  # what a release ends
+_UNPAUSED = {"failures": 0, "repeats": 0, "links": 0, "not_before": 0.0}  # what a release ends
 Act = Callable[[Caller, Job, float], Outcome]
 
 

@@ -20,10 +20,12 @@ from fgsched.controller.handlers.registration import writes
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused
-from fgsched.domain.job import Request
+from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
+from fgsched.domain.states import Reason
 from fgsched.domain.text import quoted
 from fgsched.domain.units import SubmitContext, format_mebibytes
+from fgsched.domain.waiting import gate_of
 from fgsched.gpus import vendors
 from fgsched.hooks.filtering import (
     Pair,
@@ -41,6 +43,7 @@ from fgsched.lifecycle.arrays import parse_array, size
 from fgsched.lifecycle.dependencies import parse_dependency
 from fgsched.lifecycle.enforcement import check_tier
 from fgsched.lifecycle.mail import parse_mail_types
+from fgsched.lifecycle.transitions import follow
 from fgsched.mail.letters import NO_MAIL, MailSettings, check_address
 from fgsched.protocol import Batch, LineRead, LineSubmitted, Problem, SubmitLine
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
@@ -60,6 +63,7 @@ from fgsched.submission.request import (
     warnings,
 )
 from fgsched.system.paths import Paths
+from fgsched.views.wording import why
 
 # -- the command line of fgsub ---------------------------------------------------------------------
 
@@ -321,6 +325,13 @@ def rules_of(places: Paths, config: Config) -> Rules:
     )
 
 
+class _Source(Struct, frozen=True):
+    """The origin of a submission."""
+
+    key: str  # of the client
+    inside: int  # id of the job in which the client runs; 0: none
+
+
 class SubmissionHandlers:
     """The handler of submissions, with the quota and the labels of users since the start."""
 
@@ -333,7 +344,7 @@ class SubmissionHandlers:
     @writes(protocol.Submit)
     def submit(self, caller: Caller, call: protocol.Submit, now: float) -> protocol.Submitted:
         """Queue jobs; a key that was used before returns the ids of the jobs that it made then."""
-        return self._queued(caller, self._read(caller, call), call.key, now)
+        return self._queued(caller, self._read(caller, call), call, now)
 
     def submit_prepared(
         self, caller: Caller, submission: Submission, key: str, now: float
@@ -346,13 +357,15 @@ class SubmissionHandlers:
             environment=_environment(submission.environment, 0),
             held="user" if submission.hold else "",
         )
-        return self._queued(caller, [job], key, now)
+        return self._queued(caller, [job], _Source(key=key, inside=submission.inside), now)
 
-    def _queued(self, caller: Caller, jobs: list[NewJob], key: str, now: float) -> protocol.Submitted:
-        engine = self._engine
+    def _queued(
+        self, caller: Caller, jobs: list[NewJob], source: "_Source | protocol.Submit", now: float
+    ) -> protocol.Submitted:
+        engine, key = self._engine, source.key
         known = engine.store.submitted(caller.uid, key)
         if known is None:
-            jobs = self._settled(caller, jobs, now)
+            jobs = self._settled(caller, jobs, source.inside, now)
             size = self._quota.check(caller.uid, jobs, self.rules.max_material, self.rules.kept_material)
             who = (caller.uid, caller.gid, caller.name)
             made = engine.store.submit(jobs, key=key, submitter=who, now=now)
@@ -363,7 +376,8 @@ class SubmissionHandlers:
             self.labels.add(caller.uid, jobs)
             known = range(made[0].id, made[-1].id + 1)
         warnings = self._about_dependencies(jobs, now)
-        return protocol.Submitted(first=known.start, count=len(known), warnings=warnings)
+        chain = _about_chain(engine.jobtable.jobs.get(known.start))
+        return protocol.Submitted(first=known.start, count=len(known), warnings=chain + warnings)
 
     def _about_dependencies(self, jobs: Sequence[NewJob], now: float) -> tuple[str, ...]:
         """Return warnings about dependencies that can never be met."""
@@ -376,7 +390,7 @@ class SubmissionHandlers:
 
     def tried(self, caller: Caller, batch: protocol.Batch[Any], now: float) -> list[NewJob]:
         """Return the jobs that a submission would make, or refuse it as `submit` does; nothing is stored."""
-        jobs = self._settled(caller, self._read(caller, batch), now)
+        jobs = self._settled(caller, self._read(caller, batch), batch.inside, now)
         self._quota.check(caller.uid, jobs, self.rules.max_material, self.rules.kept_material)
         return jobs
 
@@ -384,7 +398,7 @@ class SubmissionHandlers:
         caller.may_own_jobs(self.rules.least_uid)
         return read_submission(batch, caller.submitter, self.ground, self.rules)
 
-    def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
+    def _settled(self, caller: Caller, jobs: list[NewJob], inside: int, now: float) -> list[NewJob]:
         """Complete the jobs with values that the controller determines.
 
         Raises Refused if they are too many.
@@ -404,7 +418,11 @@ class SubmissionHandlers:
         except FgschedError as error:
             error.job = len(settled)
             raise
-        return settled
+        parent = jobtable.jobs.get(inside)
+        if parent is None or not parent.state.holds or not caller.owns(parent):
+            return settled
+        link = follow(parent, now, max_requeue=self._engine.limits.max_requeue)
+        return [replace(job, **link) for job in settled] if link["links"] else settled
 
     @property
     def ground(self) -> AdmissionContext:
@@ -421,6 +439,14 @@ class SubmissionHandlers:
 
 
 # -- quota of scripts and environments -------------------------------------------------------------
+
+
+def _about_chain(job: Job | None) -> tuple[str, ...]:
+    """Return the warning about a job that is delayed or held as the next job of a chain; () for another."""
+    if job is None or not job.links or not (job.not_before or job.reason is Reason.HELD_MAX_REQUEUE):
+        return ()
+    reason = Reason.HELD_MAX_REQUEUE if job.held else Reason.BEGIN_TIME
+    return (f"job {job.id} was {why(gate_of(job, reason))}",)
 
 
 _REST = 20  # times as long as counting took is waited before it is counted again: 5 % of the time at most
