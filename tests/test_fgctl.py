@@ -320,7 +320,7 @@ def test_the_refusal_of_a_change_names_what_can_be_changed(home):
     ("words", "cause"),
     [
         (("update", "gpu=0", "state=drain"), "update changes no GPU\nfgctl drain gpu=N"),
-        (("create", "reservation", "name=a"), "create needs partition=NAME or reservation=NAME"),
+        (("create", "name=a"), "create needs partition=NAME or reservation=NAME"),
         (("delete", "name=a"), "delete needs partition=NAME or reservation=NAME"),
     ],
 )

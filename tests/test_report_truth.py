@@ -165,3 +165,28 @@ def test_a_controller_records_at_its_start_that_a_gpu_is_up():
     look = Look(wall=1000.0, clock=1.0, gpus=(GpuLook(uuid="GPU-0", size=GIB),))
     (event,) = [one for one in Samples(interval=5.0, since=900.0).look(look) if isinstance(one, HealthEvent)]
     assert (event.kind, event.detail) == ("state", "ok")
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        (
+            2,
+            [
+                "down Mon 09:00 – 10:00: Xid 31, memory page fault of a program",
+                "down Tue 09:00 – 10:00: Xid 31, memory page fault of a program",
+            ],
+        ),
+        (5, ["down 5 times, 5 h in all"]),
+    ],
+)
+def test_more_than_three_times_in_which_a_gpu_was_down_are_counted(tmp_path, days, expected):
+    path = a_week(tmp_path / "accounts.db", [])
+    ledger = Ledger(path)
+    with ledger.write():
+        for day in range(days):
+            down = HealthEvent(at=at(day, 9), uuid="GPU-0", kind="state", detail="down: Xid 31")
+            up = HealthEvent(at=at(day, 10), uuid="GPU-0", kind="state", detail="ok")
+            ledger.add_health([down, up])
+    ledger.close()
+    assert notes(path) == expected

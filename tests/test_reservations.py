@@ -232,3 +232,14 @@ def test_a_job_whose_reservation_is_gone_says_so_and_runs_without_it(gpus):
     assert "has ended or was deleted" in gpus.run("fgq", "--why", waits.out.strip()).out
     assert fgctl(gpus, "update", f"job={waits.out.strip()}", "reservation=").status == 0
     assert gpus.wait(int(waits.out))[0]["state"] == "COMPLETED"
+
+
+def test_a_reservation_without_a_name_gets_one_and_it_is_printed(gpus):
+    words = ("create", "reservation", "duration=60", f"users={ME}", "nodes=ALL", "flags=maint,ignore_jobs")
+    for number in (1, 2):
+        done = gpus.run("fgctl", *words, f"starttime=now+{number}days")
+        assert (done.status, done.out, done.err) == (0, f"Reservation created: {ME}_{number}\n", "")
+    assert (
+        gpus.run("fgctl", "create", "reservation", "duration=60", "gpu=0").out
+        == "Reservation created: resv_1\n"
+    )

@@ -8,7 +8,7 @@ import click
 from fgsched import protocol
 from fgsched.cli import show
 from fgsched.cli.command import CommandGroup, options_of, output, run, said_by, warn, write
-from fgsched.cli.reservation import is_about_reservation, reservation_call
+from fgsched.cli.reservation import is_about_reservation, new_name, reservation_call
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.text import shown, word_list
@@ -208,11 +208,21 @@ def _reservation(verb: str, words: Sequence[str]) -> int:
     return Exit.DONE
 
 
+def _unnamed_reservation(words: Sequence[str]) -> int:
+    with Client(find_places()) as client:
+        name = new_name(client, words)
+        client.call(reservation_call(client, "create", [f"reservation={name}", *words]))
+    write(f"Reservation created: {name}\n")
+    return Exit.DONE
+
+
 def _site(verb: str, words: Sequence[str]) -> int:
-    """Replace 'reservation NAME …' by 'reservation=NAME …', as scontrol does."""
+    """Replace 'reservation NAME …' by 'reservation=NAME …', as scontrol does. A new one may have no name."""
     if words[0].lower() in ("reservation", "partition"):
         kind, operands = words[0].lower(), words[1:]
         is_named = bool(operands) and "=" in operands[0]
+        if (verb, kind) == ("create", "reservation") and is_named and not is_about_reservation(operands):
+            return _unnamed_reservation(operands)
         words = operands if is_named else [f"{kind}={operands[0]}" if operands else kind, *operands[1:]]
     if is_about_reservation(words):
         return _reservation(verb, words)

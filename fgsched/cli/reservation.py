@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, TypeVar
 
 from msgspec import to_builtins
@@ -177,6 +178,14 @@ def reservation_call(client: Client, verb: str, words: Sequence[str]) -> Call[Re
         raise BadUsage("there is nothing to change", f"What can be: {' '.join(KEYS)}")
     kind = CreateReservation if verb == "create" else UpdateReservation
     return kind(name=name, **_window(client, name, _gpus(client, values)))
+
+
+def new_name(client: Client, words: Sequence[str]) -> str:
+    """Return a name for a reservation without one, as Slurm does: the first user or account, and a number."""
+    texts = {_SAME.get(key.lower(), key.lower()): text for key, _, text in (w.partition("=") for w in words)}
+    who = next((names[0] for key in ("users", "accounts") if (names := _names(texts.get(key, "")))), "resv")
+    names = {info.reservation.name for info in client.call(protocol.ListReservations()).reservations}
+    return next(name for number in count(1) if (name := f"{who}_{number}") not in names)
 
 
 def _gpus(client: Client, values: Record) -> Record:

@@ -192,6 +192,7 @@ _MEANINGS = (
 _GOOD = (1, -1, -1, 0, -1, -1)  # whether more of the class is better
 _BOUNDS = (10, 30, 50, 70, 90)  # per cent
 _NOT_IN_PERIOD = Number(None, "%", "")
+_MOST_DOWN = 3  # times in which a GPU was down that are named beside it; more are counted
 _MOST_FOREIGN = 3  # times of processes outside of jobs that are named beside a GPU
 _SAME_CAUSE = 120  # seconds between an Xid and the change of state that it caused
 _UP = ("up", "ok", "idle", "healthy", "available")  # states of a GPU that takes jobs
@@ -340,8 +341,11 @@ def _down_at_begin(events: Sequence[HealthEvent], gpu: GpuRecord) -> tuple[float
 
 
 def _down_notes(facts: Facts, gpu: GpuRecord) -> list[Phrase]:
-    notes = []
-    for down in down_times(facts, gpu):
+    notes, downs = [], down_times(facts, gpu)
+    if len(downs) > _MOST_DOWN:
+        hours = numbers.brief_hours(sum(down.until - down.since for down in downs))
+        return [sentence(f"down {len(downs):,} times, {hours} h in all")]
+    for down in downs:
         whole = down.since <= facts.period.since and down.until >= facts.period.until
         when = f"all {facts.period.noun}" if whole else stretch(down.since, down.until, facts.period)
         why = explained(down.reason)
