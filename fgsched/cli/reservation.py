@@ -183,7 +183,7 @@ def reservation_call(client: Client, verb: str, words: Sequence[str]) -> Call[Re
 def new_name(client: Client, words: Sequence[str]) -> str:
     """Return a name for a reservation without one, as Slurm does: the first user or account, and a number."""
     texts = {_SAME.get(key.lower(), key.lower()): text for key, _, text in (w.partition("=") for w in words)}
-    who = next((names[0] for key in ("users", "accounts") if (names := _names(texts.get(key, "")))), "resv")
+    who = next((first[0] for key in ("users", "accounts") if (first := _names(texts.get(key, "")))), "resv")
     names = {info.reservation.name for info in client.call(protocol.ListReservations()).reservations}
     return next(name for number in count(1) if (name := f"{who}_{number}") not in names)
 
