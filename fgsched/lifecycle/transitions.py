@@ -342,7 +342,7 @@ def _repeat_pause(count: int) -> float:
 
 
 def follow(parent: Job, now: float, *, max_requeue: int) -> dict[str, Any]:
-    """Return the fields of a job that is submitted now inside the job `parent`.
+    """Return the fields that a job gets because it is submitted now inside the job `parent`.
 
     Jobs of which each submits the next one within a minute are a fast chain. Its first jobs start at once,
     each further one waits twice as long as the one before, and the job after `max_requeue` pauses is held.
@@ -350,7 +350,9 @@ def follow(parent: Job, now: float, *, max_requeue: int) -> dict[str, Any]:
     job that saves its state and submits its successor can do so any number of times, also if it does so at
     its beginning, with a dependency on itself.
     """
-    links = parent.links + 1 if now - max(parent.submitted_at, parent.not_before) < _SHORT_RUN else 0
+    if now - max(parent.submitted_at, parent.not_before) >= _SHORT_RUN:
+        return {}
+    links = parent.links + 1
     pauses = links - _FREE_LINKS
     if pauses > max_requeue:
         return {"links": links, "held": "user", "reason": Reason.HELD_MAX_REQUEUE}

@@ -422,7 +422,7 @@ class SubmissionHandlers:
         if parent is None or not parent.state.holds or not caller.owns(parent):
             return settled
         link = follow(parent, now, max_requeue=self._engine.limits.max_requeue)
-        return [replace(job, **link) for job in settled] if link["links"] else settled
+        return [replace(job, **link) for job in settled] if link else settled
 
     @property
     def ground(self) -> AdmissionContext:
