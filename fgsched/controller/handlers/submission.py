@@ -325,8 +325,8 @@ def rules_of(places: Paths, config: Config) -> Rules:
     )
 
 
-class _Source(Struct, frozen=True):
-    """The origin of a submission."""
+class _SubmissionOrigin(Struct, frozen=True):
+    """Where a submission comes from."""
 
     key: str  # of the client
     inside: int  # id of the job in which the client runs; 0: none
@@ -357,10 +357,10 @@ class SubmissionHandlers:
             environment=_environment(submission.environment, 0),
             held="user" if submission.hold else "",
         )
-        return self._queued(caller, [job], _Source(key=key, inside=submission.inside), now)
+        return self._queued(caller, [job], _SubmissionOrigin(key=key, inside=submission.inside), now)
 
     def _queued(
-        self, caller: Caller, jobs: list[NewJob], source: "_Source | protocol.Submit", now: float
+        self, caller: Caller, jobs: list[NewJob], source: "_SubmissionOrigin | protocol.Submit", now: float
     ) -> protocol.Submitted:
         engine, key = self._engine, source.key
         known = engine.store.submitted(caller.uid, key)
