@@ -26,6 +26,7 @@ from fgsched.domain.errors import BadUsage, Refused, Unreachable
 from fgsched.domain.job import HostLimits
 from fgsched.domain.states import Tier
 from fgsched.gpus.nvidia import MPS
+from fgsched.lifecycle.constraint import FeatureNeeds, needs
 from fgsched.lifecycle.mps import MpsSettings
 from fgsched.system.paths import Paths
 from fgsched.system.safeopen import refuse_unless_safe
@@ -298,6 +299,7 @@ def test_every_key_is_read(configured):
     assert found.mps_on([0, 1, 2], MPS) == MpsSettings(gpus=frozenset({0, 2}), program="", service=MPS)
     assert found.gpu_features == {0: ("nvlink",), 1: ("nvlink",)}
     assert (found.site.aliases, found.site.features) == ({"rtx8000": "a100"}, ("avx512",))
+    assert needs("AVX512&nvlink", found.site, has_gpus=True) == FeatureNeeds("nvlink", (), True)
     assert (found.site.ignores, found.site.cpus) == (("constraint", "partition", "reservation"), 12)
     assert found.limits == HostLimits(
         cpus=12,

@@ -211,6 +211,23 @@ def test_a_running_job_goes_on_when_something_else_fails_for_it():
     assert world.job(1).state is JobState.COMPLETED
 
 
+def test_a_job_whose_cleaning_fails_has_a_warning_and_ends_when_it_fails_again():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    world.engine.gpu_states.needs_cleaning = True
+    end(world, 1)
+    world.turn()
+    world.engine.gpu_states.needs_cleaning = False
+    saboteur = Saboteur(1, 0, for_ever=True)
+    saboteur.spoil(world.engine, "_settle")
+    warning = "internal error: Broken: CrashingEngine._settle \\xe9 of job 1"
+    world.turn()
+    assert (world.job(1).state, world.job(1).warning) == (JobState.COMPLETING, warning)
+    rest(world)
+    assert (world.job(1).state, world.job(1).warning) == (JobState.COMPLETED, warning)
+
+
 def test_a_request_that_fails_is_refused_and_the_others_of_its_turn_are_not():
     world = World([a_gpu(0)])
     world.submit([a_demand(WHOLE)])

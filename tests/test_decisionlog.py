@@ -106,6 +106,18 @@ def test_who_cancelled_held_released_or_requeued_a_job_is_told(world):
     assert "info job=2 user=ann event=cancel by=root" in lines
 
 
+def test_a_job_that_is_suspended_and_resumed_has_a_line_for_each(world):
+    world.submit([a_demand(2500)])
+    world.settle()
+    logged(world)
+    world.ask(ROOT, "suspend", ids=[1])
+    world.ask(ROOT, "resume_jobs", ids=[1])
+    assert logged(world).splitlines() == [
+        "info job=1 user=ann event=suspend by=root",
+        "info job=1 user=ann event=resume by=root",
+    ]
+
+
 def test_a_launch_that_was_refused_is_a_warning_with_its_cause_and_without_paths(world):
     world.submit([a_demand(WHOLE)] * 2)
     logged(world)

@@ -854,6 +854,17 @@ def test_a_lost_job_that_is_still_there_is_hunted_until_it_is_not():
     assert world.job(1).state is JobState.FAILED
 
 
+def test_a_job_whose_start_was_never_reported_runs_while_processes_of_it_do():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.host.inbox.clear()
+    world.host.has_supervisor = lambda job: True
+    world.host.kill_remaining = lambda job: False
+    world.host.lose_shepherd(1, 1)
+    world.turn()
+    assert (world.job(1).state, world.job(1).warning) == (JobState.RUNNING, "")
+
+
 def test_traces_of_ended_attempts_are_swept_by_the_next_controller():
     world = World([a_gpu(0)])
     world.submit([a_demand(5000), a_demand(5000)])

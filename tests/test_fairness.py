@@ -284,6 +284,9 @@ def test_half_sent_requests_of_those_who_went_are_forgotten_at_once(yard):
         yard.round()
     assert yard.buffered == 0
     assert all(connection.is_closed for connection in yard.connections)
+    yard.now += 1.0
+    yard.round()
+    assert yard.clients.due is None, "no further look is due"
 
 
 def test_large_requests_of_one_user_leave_room_for_anothers(yard):
@@ -324,6 +327,24 @@ def test_uids_without_an_account_have_the_connections_of_one_user_together(yard)
     assert sum(not one.is_closed for one in accepted) == 128
     assert sum(not yard.connect(4999)[1].is_closed for _ in range(20)) == 0
     assert not any(yard.connect(uid)[1].is_closed for uid in (ANN, BOB, 0))
+
+
+def test_a_uid_without_an_account_is_counted_until_its_last_connection_has_closed(yard):
+    yard.clients.has_account = lambda uid: False
+    for uid in range(5000, 5064):
+        sock, _ = yard.connect(uid)
+        yard.connect(uid)
+        sock.close()
+    yard.round()
+    assert sum(not yard.connect(uid)[1].is_closed for uid in range(6000, 6100)) == 64
+
+
+def test_users_who_have_gone_are_forgotten_when_they_are_more_than_a_thousand(yard):
+    for uid in range(2000, 3100):
+        sock, connection = yard.connect(uid)
+        sock.close()
+        yard.clients.close(connection)
+    assert len(yard.clients._users) < 1010
 
 
 def test_one_uid_without_an_account_has_16_connections(yard):
@@ -376,6 +397,24 @@ def test_the_half_sent_requests_of_all_users_are_bounded(yard):
     late, connection = yard.connect(CID)
     yard.send(late, line("ping"))
     assert connection in yard.handled(1), "a small request of anybody is served"
+
+
+def test_a_large_request_leaves_the_small_ones_of_its_user_in_the_budget_of_all_users(yard):
+    for uid in (ANN, BOB, CID):
+        sock, _ = yard.connect(uid)
+        yard.send(sock, b"x" * 2**20)
+        for _ in range(70):
+            sock, _ = yard.connect(uid)
+            yard.send(sock, b"x" * 60_000)
+    sock, connection = yard.connect(2000)
+    yard.send(sock, b"y" * 60_000)
+    assert connection.buffered <= 4096
+
+
+def test_scarce_descriptors_are_divided_by_the_users_who_have_connections(yard):
+    yard.clients._most = 40
+    accepted = [sum(not yard.connect(uid)[1].is_closed for _ in range(50)) for uid in (ANN, BOB, CID)]
+    assert accepted == [40, 10, 6]
 
 
 def test_descriptors_are_reserved_for_root(yard):

@@ -69,6 +69,23 @@ def with_epilogs(*gpus: Gpu) -> World:
     return World(gpus, epilogs=Epilogs())
 
 
+def test_a_job_whose_end_fails_after_its_epilog_is_tried_again_and_ends():
+    world = with_epilogs(a_gpu(0))
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.finish(1, 1, a_result())
+    world.settle()
+    world.engine._settle = lambda job, now: 1 // 0
+    world.epilogs.end()
+    assert (world.job(1).state, world.job(1).warning[:14]) == (JobState.COMPLETING, "internal error")
+    assert world.engine.due(world.now) is not None
+    del world.engine._settle
+    world.turn()
+    world.epilogs.end()
+    world.settle()
+    assert world.job(1).state is JobState.COMPLETED
+
+
 def test_an_ended_job_keeps_its_holds_until_its_epilog_has_run():
     world = with_epilogs(a_gpu(0))
     world.submit([a_demand(WHOLE)])
@@ -356,6 +373,7 @@ class Filters:
 
     def __init__(self) -> None:
         self.asked: list[object] = []
+        self.written: list[object] = []
 
     def refuse_to_wait(self, connection: Waiting) -> None:
         pass
@@ -367,7 +385,7 @@ class Filters:
         pass
 
     def write(self, connection: Waiting, act: object, name: str) -> None:
-        pass
+        self.written.append(act)
 
 
 def test_one_user_cannot_fill_the_submit_filter():
@@ -408,6 +426,19 @@ def test_the_submit_filter_is_not_asked_for_those_who_have_gone():
     assert len(there.asked) == 33
     assert not asks._later
     assert not asks._asking
+
+
+def test_a_submission_of_a_client_who_went_while_the_filter_ran_is_not_made():
+    there = Filters()
+    asks = SubmitFilter(there, there, lambda caller, call, now: None)
+    one = {"requests": [Request(name="one")], "scripts": ["x"], "environments": [], "jobs": [(0, 0, 0)]}
+    call, ann = protocol.Submit(key="k" * 16, **one), Caller(1, 1, "name", is_operator=False)
+    for client in (Waiting(), gone := Waiting()):
+        asks.ask(client, ann, call)
+    gone.is_closed = True
+    for answered in there.asked:
+        answered(Ran(number=1, status=0))
+    assert len(there.written) == 1
 
 
 class Unstarted(HookRunner):

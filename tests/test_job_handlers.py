@@ -506,6 +506,14 @@ def test_an_order_for_a_job_without_a_supervisor_is_refused_and_changes_nothing(
     assert not world.job(1).relimited
 
 
+def test_a_suspension_of_an_array_is_about_all_of_its_running_tasks():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(1000)], array="0-2")
+    world.settle()
+    outcomes = world.ask(ROOT, "suspend", ids=[1])["jobs"]
+    assert [outcome["outcome"] for outcome in outcomes] == ["suspended"] * 3
+
+
 def test_a_suspended_job_without_a_supervisor_is_not_said_to_go_on(world):
     world.ask(ROOT, "suspend", ids=[1])
     world.host.lose_shepherd(1, 1)

@@ -28,6 +28,7 @@ from fgsched.lifecycle.transitions import (
     parse_result,
     reason_of,
     recover,
+    requeue,
     settle,
 )
 from fgsched.reports.facts import JobTotals
@@ -101,6 +102,12 @@ def test_a_job_that_saves_its_state_and_requeues_itself_goes_on_for_ever():
     for _ in range(200):
         job = requeued(job, after=60)
         assert (job.held, job.not_before, job.repeats) == ("", 0, 0)
+
+
+@pytest.mark.parametrize(("wish", "has_run"), [("", True), ("requeue", False)])
+def test_only_a_run_that_was_requeued_on_order_counts_as_a_short_one(wish, has_run):
+    job = a_job(state=JobState.RUNNING, started_at=1000.0, repeats=2, wish=wish)
+    assert requeue(job, 1001.0, max_requeue=5, has_run=has_run).repeats == 2
 
 
 def test_a_longer_run_ends_the_count_of_short_ones():

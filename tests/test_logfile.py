@@ -1,6 +1,7 @@
 """The log of a user's controller when it is moved, removed or large."""
 
 import errno
+import fcntl
 import logging
 import os
 import pty
@@ -169,6 +170,18 @@ def test_a_reader_that_does_not_read_delays_nothing_and_learns_its_loss(tmp_path
     assert os.get_blocking(descriptor)
     os.close(reader)
     write([DecisionLine(0.0, INFO, "nobody reads")])
+    os.close(descriptor)
+
+
+def test_a_pipe_with_little_room_gets_whole_lines(tmp_path):
+    reader, descriptor = os.pipe()
+    fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 2 * select.PIPE_BUF)
+    os.write(descriptor, b"x" * select.PIPE_BUF)
+    write = writer([handler(tmp_path / "other", {}, descriptor)])
+    write([DecisionLine(0.0, INFO, f"job={number} {'x' * 1500} end") for number in range(6)])
+    lines = taken(reader)[select.PIPE_BUF :].splitlines()
+    assert [line.endswith(" end") for line in lines] == [True, True]
+    os.close(reader)
     os.close(descriptor)
 
 

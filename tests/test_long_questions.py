@@ -578,6 +578,17 @@ def test_an_order_in_parts_does_what_it_does_as_a_whole(monkeypatch, orders):
         assert shown(parted) == shown(undivided)
 
 
+def test_an_order_about_an_array_of_another_user_is_refused_once(monkeypatch):
+    monkeypatch.setattr(longorder, "is_long", lambda engine, names: True)
+    monkeypatch.setattr(jobhandlers, "is_long", lambda engine, names: True)
+    world = World([a_gpu(0)])
+    world.submit([a_demand(1000)], array="0-9")
+    world.settle()
+    bob = Caller(BOB, BOB, "bob", is_operator=False)
+    order = world.job_handlers.long_order(bob, as_call("cancel", ids=[1]))
+    assert [list(call.ids) for call in finish(order.parts())] == [[1]]
+
+
 def test_a_cancelled_job_does_not_start_because_another_of_the_same_order_has_ended(monkeypatch):
     monkeypatch.setattr(longorder, "_PART", 2)
     monkeypatch.setattr(jobhandlers, "is_long", lambda engine, names: True)

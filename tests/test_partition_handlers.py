@@ -9,8 +9,10 @@ from asking import carried_out
 from builders import ROOT, Part, World, a_demand, a_gpu, full_disk
 from fgsched.config.load import Config
 from fgsched.config.schema import PartitionSettings
+from fgsched.controller.decisionlog import text_of
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.turn import ClientRequest, SendReply
+from fgsched.domain.errors import Refused
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
 
@@ -156,3 +158,15 @@ def test_a_stored_value_that_is_refused_now_costs_no_other_change_and_is_told(wo
     )
     assert world.engine.policy.partition("night").most.time == 3600
     assert changed(world, max_mem="8G") == ([[]], [])
+
+
+def test_a_partition_that_does_not_exist_is_refused_with_the_names_of_those_that_do(world):
+    with pytest.raises(Refused) as error:
+        world.ask(ROOT, "update_partition", **named("day", state="up"))
+    assert error.value.remedy == "This host has night, main."
+
+
+def test_a_file_that_is_read_again_has_a_line_in_the_log_with_the_settings_that_changed(world):
+    world.engine.log.kept.clear()
+    together(world, ("reconfigure", {}))
+    assert text_of(world.engine.log.kept) == "info event=reconfigure changed=nothing\n"

@@ -5,7 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
@@ -14,7 +14,7 @@ from crashing import QUEUE_FILES, Countdown, PowerCut, copy_files, kill_controll
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Ended, Hold
 from fgsched.domain.states import JobState
-from fgsched.store import GpuAllocation, Store, wal
+from fgsched.store import GpuAllocation, Store, recovering, wal
 from fgsched.store.recovering import recover
 from fgsched.system.disk import Kernel
 from live_host import ROOT, living
@@ -140,20 +140,24 @@ def test_a_job_that_left_a_trace_is_told_to_have_been_started(tmp_path):
     )
 
 
+def damage_a_page_of_jobs(path):
+    """Overwrite the page in the middle of the jobs."""
+    with closing(sqlite3.connect(path)) as db:
+        rows = [
+            row[0] for row in db.execute("SELECT pageno FROM dbstat WHERE name = 'job' AND pagetype = 'leaf'")
+        ]
+    data = bytearray(path.read_bytes())
+    at = (rows[len(rows) // 2] - 1) * PAGE
+    data[at : at + PAGE] = b"\xff" * PAGE
+    path.write_bytes(data)
+
+
 def test_what_lies_on_other_pages_than_the_damaged_one_is_saved(tmp_path):
     path = tmp_path / "queue.db"
     store = Store(path)
     submit(store, 2000, "many")
     store.close()
-    with sqlite3.connect(path) as db:
-        rows = [
-            row[0] for row in db.execute("SELECT pageno FROM dbstat WHERE name = 'job' AND pagetype = 'leaf'")
-        ]
-    db.close()
-    data = bytearray(path.read_bytes())
-    at = (rows[len(rows) // 2] - 1) * PAGE
-    data[at : at + PAGE] = b"\xff" * PAGE
-    path.write_bytes(data)
+    damage_a_page_of_jobs(path)
     with pytest.raises(StorageError):
         standing(path)
     found = recovered(path)
@@ -162,6 +166,18 @@ def test_what_lies_on_other_pages_than_the_damaged_one_is_saved(tmp_path):
     assert saved == {}
     assert found.rows["job"] == 2000 - (lost[1] - lost[0] + 1)
     assert 0 < lost[1] - lost[0] < 100, "the jobs of one page"
+
+
+def test_a_table_of_which_too_much_cannot_be_read_is_given_up_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(recovering, "_FAILURES", 20)
+    path = tmp_path / "queue.db"
+    store = Store(path)
+    submit(store, 2000, "many")
+    store.close()
+    damage_a_page_of_jobs(path)
+    found = recovered(path)
+    assert found.given_up == ["job"]
+    assert found.rows["job"] > 900
 
 
 def test_a_job_that_waits_and_whose_script_is_lost_does_not_run_without_it(tmp_path):

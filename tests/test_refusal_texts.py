@@ -35,3 +35,9 @@ def test_a_fence_that_does_not_fit_names_the_other_fences_of_each_gpu():
     assert "GPU 0: 12288M of 16384M, and your other fences have 6144M; GPU 1: 12288M of 8192M" in str(
         refused.value
     )
+
+
+def test_a_fence_of_more_gpus_than_there_are_names_both_numbers():
+    with pytest.raises(Refused) as refused:
+        choose(a_demand(memory=GIB, gpus=2), (a_gpu(0, memory=16 * GIB),), {}, {})
+    assert refused.value.cause == "there are 1 GPUs to choose from, and 2 are needed"

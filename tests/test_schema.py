@@ -177,6 +177,13 @@ def test_the_rules_of_an_older_queue_list_the_states_of_this_program(old):
     assert [rules.count(f"CASE state {PARTS[part]} ELSE") for part in parts] == [1, 1, 1]
 
 
+def test_a_queue_that_has_all_columns_and_states_is_not_written_when_it_is_opened(old):
+    Store(old).close()
+    with closing(sqlite3.connect(old, isolation_level=None)) as db:
+        schema.adapt(db, old)
+        assert db.total_changes == 0
+
+
 def test_a_new_field_of_a_job_gets_its_column_with_the_default(old, monkeypatch):
     mood = StoredColumn("mood", "mood", "TEXT", "calm", "mood")
     energy = StoredColumn("energy", "energy", "REAL", None, "energy")

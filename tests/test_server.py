@@ -656,3 +656,18 @@ def test_one_of_several_jobs_is_enough_for_who_asked_so_and_news_come_once(place
     assert place.waiters.delay is None
     place.waiters.over([a_job(1, state=JobState.COMPLETED), a_job(2, state=JobState.FAILED)], jobtable)
     assert [job["state"] for job in place.answer(other)[0]["ok"]["jobs"]] == ["COMPLETED", "FAILED"]
+
+
+def test_progress_is_told_once_in_half_a_second_and_then_as_it_is(place):
+    place.operations.jobs = [a_job(1), a_job(2)]
+    client = place.client()
+    client.sendall(line("wait", progress=True))
+    place.serve()
+    jobtable = World([a_gpu(0)]).engine.jobtable
+    place.waiters.tell(jobtable, 1.0)
+    for number, now in ((1, 1.1), (2, 1.2)):
+        jobtable.put(a_job(number, state=JobState.RUNNING))
+        place.waiters.tell(jobtable, now)
+        assert 0 < place.waiters.delay < 0.5
+    place.waiters.tell(jobtable, 1.5)
+    assert [one["progress"]["running"] for one in place.answer(client)] == [0, 2]

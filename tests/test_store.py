@@ -11,12 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
+from crashing import copy_files
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.job import WHOLE, Ended, GpuState, Hold, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.store import DiskError, GpuAllocation, NewJob, StorageBroken, Store
 from fgsched.store.connection import Statement
-from fgsched.store.opening import open_queue, refuse_newer_file
+from fgsched.store.files import commit_file, marker_path
+from fgsched.store.opening import looking, open_queue, refuse_newer_file
 from fgsched.store.rows import past_of
 from fgsched.store.schema import SQL, VERSION
 
@@ -397,6 +399,26 @@ def test_a_missing_queue_is_not_replaced_by_an_empty_one(tmp_path):
     path.unlink()
     assert refusal(path).cause == f"{path} is missing, and there was a queue here before"
     assert not path.exists()
+
+
+def test_a_new_queue_needs_nothing_that_one_which_was_removed_has_left(tmp_path):
+    path = tmp_path / "queue.db"
+    Store(path).close()
+    for file in (path, marker_path(path)):
+        file.unlink()
+    commit_file(path).write_bytes(b"no record")
+    Store(path).close()
+    Store(path).close()
+
+
+def test_a_look_at_a_queue_leaves_no_index_of_its_log(tmp_path):
+    store = Store(tmp_path / "queue.db")
+    submit(store, 1)
+    copied = copy_files(tmp_path / "queue.db", tmp_path / "copy")
+    store.close()
+    with looking(copied) as db:
+        assert db.execute("SELECT count(*) FROM job").fetchone()[0] == 1
+    assert not copied.with_name("queue.db-shm").exists()
 
 
 def test_an_emptied_queue_is_refused(tmp_path):

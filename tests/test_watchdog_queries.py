@@ -4,10 +4,11 @@ import os
 import subprocess
 
 import pytest
+from msgspec.structs import replace
 
 from builders import a_job
 from fgsched.controller.gpumonitor import Seen, Watchdog
-from fgsched.domain.job import GpuProcess, Reading
+from fgsched.domain.job import AdoptedProcess, GpuProcess, Reading
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.watchdog import WatchdogPolicy
 from fgshim import region
@@ -88,3 +89,9 @@ def test_of_processes_that_are_ending_nobody_can_say_that_the_hook_is_not_in_the
     for pid in (os.getpid(), os.getpid()):
         watching.look(Seen({0: busy(pid)}, set(), {pid: job.id}), {job.id: job})
     assert [bool(one.end) for one in told] == [False, True]
+
+
+def test_an_adopted_process_is_not_judged(job, controller):
+    """It was started without the hook and without a limit."""
+    look, adopted = controller(), replace(job, adopted=AdoptedProcess(pid=1, start=1))
+    assert [look(adopted, busy()) for _ in range(2)] == [0, 0]

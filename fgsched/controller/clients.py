@@ -287,7 +287,7 @@ class Clients:
             return user.asking >= _UNLISTED_EACH or count >= min(_UNLISTED, self._most // 4)
         if self._total < self._most:
             return False
-        users = sum(1 for client_user in self._users.values() if client_user.connections) + 1
+        users = sum(bool(client_user.connections) for client_user in self._users.values())
         fair = max(4, self._most // (2 * users))
         return self._total >= self._most + self._most // 2 or len(user.connections) >= fair
 

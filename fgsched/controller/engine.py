@@ -510,6 +510,7 @@ class Engine:
         yield 0.0 if self._undone_at > -math.inf and table.waiting else None  # what it planned is lost
         yield _AFTER_UNDONE if self.unsaved else self.mail.due(now)
         yield RETRY if self.undelivered else None
+        yield RETRY if self.gpu_states.is_cleaning and not self.gpu_states.needs_cleaning else None
         yield self._orphans_due()
         yield self.mps.due(now)
         unseen = min(now, self._turned_at)  # a reservation may have begun or ended since the turn
@@ -655,6 +656,9 @@ class Engine:
         for job_id, is_clean in self.gpu_states.cleaned(now).items():
             job = self.jobtable.jobs.get(job_id)
             if job is None or job.state is not JobState.COMPLETING or job.outcome is None:
+                continue
+            if job_id in self.containment.blamed:  # marked in this turn: the next one tries again
+                self.gpu_states.begin_cleaning(job_id, now)
                 continue
             self.containment.run(job_id, partial(self._settle_clean, job, now, is_clean=is_clean))
         for gpu in self.gpu_states.changed():

@@ -548,13 +548,13 @@ class WaitIndex:
 
     def _index(self, before: Job | None, job: Job) -> None:
         if before is not None and before.depends and before.state is JobState.PENDING:
-            self._register(before, False)
+            self._register(before, present=False)
         if job.depends and job.state is JobState.PENDING:
-            self._register(job, True)
+            self._register(job, present=True)
             if job.reason is not Reason.DEPENDENCY_NEVER:
                 self.stirred.add(job.id)
 
-    def _register(self, job: Job, present: bool) -> None:
+    def _register(self, job: Job, *, present: bool) -> None:
         terms = parse_dependency(job.depends).terms
         self.conditions[job.uid] += len(terms) if present else -len(terms)
         for term in terms:
@@ -587,7 +587,7 @@ class WaitIndex:
             self.stirred |= (
                 self._dependants.get((job.array, job.task), set()) if job.task is not None else set()
             )
-            whole = self._dependants.get((job.array, None), set())
+            whole = self._dependants.get((job.array, None))
             if whole and self._matters(job):
                 self.stirred |= whole
             if whole and job.state.is_final:

@@ -1,6 +1,7 @@
 """Start jobs: update the eligibility of pending jobs, start the jobs that fit, then preempt for others."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -563,8 +564,8 @@ def _comes_first(host: PreemptionHost, snapshot: Snapshot, start: JobStart, job:
 
 def _with(snapshot: Snapshot, host: PreemptionHost, job: Job) -> Snapshot:
     """Return the snapshot with the job resumed."""
-    share_of = {hold.gpu: hold.share for hold in _whole(host, job)}
-    free = [replace(room, share=room.share - share_of.get(room.gpu.index, 0)) for room in snapshot.free]
+    share_of = Counter({hold.gpu: hold.share for hold in _whole(host, job)})
+    free = [replace(room, share=room.share - share_of[room.gpu.index]) for room in snapshot.free]
     cpus = snapshot.host.cpus - job.request.demand.cpus
     return replace(snapshot, free=free, host=replace(snapshot.host, cpus=cpus))
 
