@@ -5,20 +5,30 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from awaiting import LOOKS, PATIENCE, rest, until
-from builders import Part, World, a_demand, a_gpu
+from builders import Part, World, a_demand, a_gpu, a_job
 from crashing import kill_controller
 from fgsched.controller.caller import Caller
+from fgsched.controller.gpumonitor import Seen
 from fgsched.controller.gpustate import GpuStates
-from fgsched.controller.handlers.adopt import AdoptHandlers, GpuUse, demand_for, holds_for, uses_of
+from fgsched.controller.handlers.adopt import (
+    AdoptHandlers,
+    GpuUse,
+    ProcessHandlers,
+    demand_for,
+    holds_for,
+    uses_of,
+)
 from fgsched.controller.turn import HostShort
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Refused
 from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, GpuProcess, Hold, Reading
 from fgsched.domain.states import JobState, Reason
 from fgsched.launch import adopted as helper
+from fgsched.protocol import ListGpuProcesses
 from fgsched.scheduling.placement import rooms
 from fgsched.system import process as processes
 from fgsched.system.process import identify
@@ -354,3 +364,18 @@ def test_an_adopted_process_is_accounted_until_it_ends_or_is_cancelled(outside):
     assert [job["state"] for job in home.wait(1)] == ["COMPLETED"]
     check_orders_to_end(home, second, start, gone)
     assert home.gpus()[0]["state"] == "ok"
+
+
+def test_where_data_are_private_a_user_sees_the_processes_of_own_jobs_on_the_gpus():
+    on_gpu = tuple(GpuProcess(pid=pid, memory=1 << 30) for pid in (1, 2, 3))
+    seen = Seen({0: Reading(gpu=0, used=3 << 30, processes=on_gpu)}, set(), {1: 7, 2: 8})
+    answer = SimpleNamespace(people={})
+    last = SimpleNamespace(
+        seen=seen, answer=answer, since=dict.fromkeys([(0, 1), (0, 2), (0, 3)], 5.0), at=9.0
+    )
+    jobs = {7: a_job(7, uid=1), 8: a_job(8, uid=2)}
+    handlers = ProcessHandlers(last, {}.get, str, lambda: jobs)
+    for uid, pids in ((0, [1, 2, 3]), (1, [1]), (2, [2])):
+        caller = Caller(uid, uid, "ann", is_operator=not uid, is_confined=bool(uid))
+        answer = handlers._list(caller, ListGpuProcesses(), 9.0)
+        assert [process.pid for process in answer.processes] == pids

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from builders import ROOT, World, a_demand, a_gpu, a_result
 from crashing import Power, power_cuts
+from fgsched.controller.handlers.jobref import References
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState, Reason
@@ -284,3 +285,13 @@ def test_every_task_that_waits_is_counted():
 def test_one_plan_starts_as_many_tasks_as_fit():
     world = an_array("0-99", share=WHOLE // 64 * 1)
     assert sum(state == "R" for _, state in rows(world)) == 64
+
+
+def test_each_row_of_some_tasks_is_found_once():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)], array="0-5")
+    world.settle()
+    for _ in ("some tasks wait", "and were cancelled with their array"):
+        seen = References(world.engine).seen_parts("1_[0-5]", ROOT)
+        assert [record.job.id for part in seen for record in part] == [2, 3, 1]
+        world.ask(ROOT, "cancel", ids=[1])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from fgsched.launch.shepherds import Following
+from fgsched.launch.shepherds import Following, send_to
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.system.process import identify
 
@@ -118,3 +118,9 @@ def test_a_job_that_starts_again_is_followed_with_its_new_shepherd(watching, pro
     processes[1].kill()
     watching.hear()
     assert watching.gone == [1]
+
+
+def test_a_command_to_a_shepherd_that_has_ended_is_not_delivered():
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        shepherd = identify(process.pid)
+    assert not send_to(shepherd, 1, 1, 0)

@@ -506,6 +506,14 @@ def test_an_order_for_a_job_without_a_supervisor_is_refused_and_changes_nothing(
     assert not world.job(1).relimited
 
 
+def test_where_data_are_private_a_job_of_another_user_is_as_unknown_as_one_that_never_was(world):
+    ann, bob = (Caller(uid, uid, "ann", is_operator=False, is_confined=True) for uid in (1, 2))
+    assert [world.outcome(bob, "uhold", job) for job in (2, 9)] == [
+        f"Invalid job id specified: {job}" for job in (2, 9)
+    ]
+    assert world.outcome(ann, "uhold", 2) == "held"
+
+
 def test_a_suspension_of_an_array_is_about_all_of_its_running_tasks():
     world = World([a_gpu(0)])
     world.submit([a_demand(1000)], array="0-2")

@@ -144,6 +144,7 @@ def test_a_server_that_is_gone_at_the_second_question_lets_no_job_in():
     world.turn()
     [server] = world.engine.mps.servers
     assert (server.phase, server.pids, world.host.runs) == (Phase.STARTING, (4711,), [])
+    assert server.was_reached, "it gets no second command to start a server"
     world.mps.has_servers = False
     world.turn()
     world.turn()

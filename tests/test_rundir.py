@@ -1,5 +1,6 @@
 """Junk in the run directory: what no shepherd and no controller put there stops neither of them."""
 
+import errno
 import fcntl
 import os
 import select
@@ -15,6 +16,7 @@ from builders import BOOT
 from crashing import controller_of, kill_controller, stopped
 from fgsched import protocol
 from fgsched.client import Client
+from fgsched.controller import upkeep
 from fgsched.controller.upkeep import Presence
 from fgsched.launch.rundir import RunDir
 from fgsched.lifecycle.transitions import ShepherdGone, Unclaimed
@@ -305,6 +307,18 @@ def presence(tmp_path):
     a_socket(places.socket)
     yield one
     one.source.close()
+
+
+def test_without_a_descriptor_for_removals_the_log_says_so(tmp_path, monkeypatch, caplog):
+    def none() -> None:
+        raise OSError(errno.EMFILE, "no instance is left")
+
+    monkeypatch.setattr(upkeep, "Inotify", none)
+    places = Paths(mode="user", home=tmp_path, state=tmp_path, run=tmp_path, config_file=tmp_path / "none")
+    Presence(places, RunDir(tmp_path, BOOT), lambda: None)
+    assert caplog.messages == [
+        f"removals from {tmp_path} are not detected: [Errno {errno.EMFILE}] no instance is left"
+    ]
 
 
 def test_what_was_removed_is_made_again_after_a_moment(presence, tmp_path):

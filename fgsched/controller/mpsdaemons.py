@@ -273,12 +273,12 @@ class MpsServers:
 def _answered(server: MpsDaemon, answer: ServerAnswered, now: float) -> MpsDaemon:
     if server.phase is not Phase.STARTING:
         return server
+    reached = server.was_reached or answer.was_reached
     if answer.pids and set(server.pids).isdisjoint(answer.pids):
         again = now + mps.CONFIRM_PAUSE
-        return replace(server, asks_at=again, was_reached=True, pids=answer.pids, why="its server ended")
+        return replace(server, asks_at=again, was_reached=reached, pids=answer.pids, why="its server ended")
     if answer.pids:
         return replace(server, phase=Phase.READY, until=float("inf"), asks_at=float("inf"), why="")
-    reached = server.was_reached or answer.was_reached
     return replace(server, asks_at=now + mps.ASK_PAUSE, was_reached=reached, why=answer.why)
 
 
