@@ -299,7 +299,7 @@ def test_every_key_is_read(configured):
     assert found.mps_on([0, 1, 2], MPS) == MpsSettings(gpus=frozenset({0, 2}), program="", service=MPS)
     assert found.gpu_features == {0: ("nvlink",), 1: ("nvlink",)}
     assert (found.site.aliases, found.site.features) == ({"rtx8000": "a100"}, ("avx512",))
-    assert needs("AVX512&nvlink", found.site, has_gpus=True) == FeatureNeeds("nvlink", (), True)
+    assert needs("AVX512", found.site, has_gpus=True) == FeatureNeeds()
     assert (found.site.ignores, found.site.cpus) == (("constraint", "partition", "reservation"), 12)
     assert found.limits == HostLimits(
         cpus=12,

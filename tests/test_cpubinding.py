@@ -72,13 +72,13 @@ def test_cpus_beyond_those_of_any_kernel_are_left_out_of_the_message():
     assert cpu_words("") == b""
 
 
-def test_the_launch_has_the_binding_that_was_written_down_with_the_job():
+def test_the_launch_has_the_binding_of_the_job_and_the_times_of_the_site_in_milliseconds():
     site = LaunchContext(
         vendor=FACTS, host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False
     )
     job = replace(a_job(state=JobState.RUNNING), cpus="0,65")
     spec = launch(job, (), b"", site=site, owner=JobOwner(home="/", gid=1, groups=()))
-    assert spec.cpus == "0,65"
+    assert (spec.cpus, spec.grace, spec.leftover_grace) == ("0,65", 5000, 2000)
     bound, free = (pack(spec._replace(cpus=cpus), b"x", b"") for cpus in ("0,65", ""))
     assert len(bound) - len(free) == 16
     assert (1).to_bytes(8, "little") + (2).to_bytes(8, "little") in bound

@@ -110,6 +110,11 @@ def test_a_cursor_of_another_controller_has_lost_an_unknown_number(cursor):
     assert (batch.lost, len(batch.events), batch.cursor) == (None, 3, "a.3")
 
 
+def test_a_reader_whose_last_event_is_the_oldest_one_has_lost_none_and_gets_none_twice():
+    batch = filled(MOST + 5).after("a.6", None)
+    assert (batch.lost, batch.events[0].seq) == (0, 7)
+
+
 def test_a_user_sees_no_jobs_of_others_where_data_are_private():
     log, ring = DecisionLog(), EventRing("a")
     log.feed = ring.add

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ import pytest
 import driverpackages
 import fakemps
 from awaiting import until
-from builders import BOOT, Part, World, a_demand, a_gpu, a_job, a_result, full_disk
+from builders import BOOT, Attempt, Part, PretendHost, World, a_demand, a_gpu, a_job, a_result, full_disk
 from crashing import Power, kill, kill_controller, power_cuts
 from cudapackages import NotHere
+from fgsched.controller.mpsdaemons import MpsDesk
 from fgsched.controller.turn import (
     CancelOrder,
     ClientsEnded,
@@ -31,6 +33,7 @@ from fgsched.controller.turn import (
 from fgsched.domain.job import COMPUTE_NONE, WHOLE, Gpu, Hold, Job, MpsUse
 from fgsched.domain.states import JobState
 from fgsched.gpus.nvidia import MPS
+from fgsched.hooks.programs import Ran
 from fgsched.lifecycle import mps
 from fgsched.lifecycle.mps import MpsDaemon, Phase
 from fgsched.lifecycle.transitions import Shepherd
@@ -317,6 +320,60 @@ def campaign(effects: int) -> Power:
 
 def test_a_power_cut_at_any_effect_leaves_no_daemon_behind_and_starts_none_twice():
     assert sum(power_cuts(campaign, 28)) == 28
+
+
+class Desk(MpsDesk):
+    """A desk whose daemons do not answer; it notes what they are asked."""
+
+    def __init__(self, path, launcher) -> None:
+        super().__init__(path / "lock", lambda *_: None, lambda event: None, launcher)
+        self.asked, self.callbacks = [], []
+
+    def _command(self, server, number, words, callback, seconds=0.0) -> None:
+        self.asked.append((server, number, words))
+        self.callbacks.append(callback)
+
+
+def test_the_clients_of_a_job_are_listed_by_the_daemon_of_its_user_and_gpu(tmp_path):
+    host = PretendHost()
+    host.pids = lambda job: [4711]
+    desk = Desk(tmp_path, host)
+    hold = Hold(gpu=3, share=2500, memory=0)
+    job = a_job(7, state=JobState.RUNNING, uid=1001, holds=(hold,), mps=MpsUse(server=5, percent=25))
+    assert desk.end_clients(job)
+    desk.close([], [])
+    assert desk.asked == [(mps.id_of(1001, 3), 5, "get_server_list\n")]
+
+
+def test_a_daemon_that_has_answered_its_order_to_quit_is_ended_by_signals_too(tmp_path):
+    host = PretendHost()
+    desk = Desk(tmp_path, host)
+    server = MpsDaemon(uid=1001, gid=1001, user="ann", gpu=3, uuid="", number=5)
+    desk.stop(mps.StopDaemon(server))
+    assert (desk.asked, host.signals) == ([(server.id, 5, "quit -t 5\n")], [])
+    desk.callbacks[0](Ran(number=1, status=0))
+    desk.close([], [])
+    assert host.signals == [server.id]
+
+
+def test_a_daemon_that_runs_is_found_with_its_shepherd(tmp_path):
+    host = PretendHost()
+    host.run = SimpleNamespace(path=tmp_path)
+    name = mps.id_of(1001, 3), 5
+    host.attempts[name] = Attempt(claim="P", shepherd=True)
+    desk = Desk(tmp_path, host)
+    assert desk.find([name]) == [RunningDaemon(*name, Shepherd(*name, BOOT))]
+    desk.close([], [])
+
+
+def test_of_a_daemon_that_was_killed_nothing_is_left(tmp_path):
+    host, cleared = PretendHost(), []
+    host.run = SimpleNamespace(clear=lambda *name: cleared.append(name))
+    host.attempts[mps.id_of(1001, 3), 5] = Attempt(claim="P")
+    desk = Desk(tmp_path, host)
+    assert desk.why_ended(mps.id_of(1001, 3), 5) == "it was killed"
+    desk.close([], [])
+    assert cleared == [(mps.id_of(1001, 3), 5)]
 
 
 def test_a_job_that_a_client_submits_does_not_inherit_its_daemon():

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import a_demand, a_gpu
+from builders import ROOT, Part, World, a_demand, a_gpu
+from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.domain.job import WHOLE, HostLimits
 from fgsched.domain.policy import Partition, Policy, Qos, Weights
 from fgsched.scheduling.limits import LimitedUser
@@ -136,3 +137,21 @@ def test_a_queue_that_is_ordered_anew_goes_by_the_new_order():
     assert plan(queue, [], free, host, limits=limits, now=0.0).starts == ()  # there is no partition main
     queue.reorder(PriorityBasis(policy=policy, shares={("", "ann"): 0.1, ("", "bob"): 0.9}))
     assert [start.job_id for start in plan(queue, [], free, host, limits=limits, now=0.0).starts] == [2]
+
+
+class Priorities(Part):
+    """The handlers of priorities."""
+
+    def handlers(self):
+        return [PriorityHandlers(self.world.engine)]
+
+
+def test_a_job_is_put_before_the_other_jobs_of_its_owner_and_account():
+    world = World([a_gpu(0)], priorities=Priorities())
+    world.submit([a_demand(WHOLE)])
+    for account in ("lab", "", ""):
+        world.submit([a_demand(WHOLE)], account=account)
+    world.settle()
+    assert world.ask(ROOT, "top", id=4) == {"id": 4, "lowered": 1}
+    nice = {job.id: job.request.nice for job in world.store.open_jobs()}
+    assert [nice[job] > 0 for job in (2, 3, 4)] == [False, True, False]

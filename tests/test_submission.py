@@ -817,6 +817,18 @@ def test_a_long_variable_that_is_an_option_is_read_by_the_submitter(length, is_r
     )
 
 
+def test_a_list_of_submissions_is_read_by_the_submitter():
+    call = protocol.SubmitLine(
+        **{"key": "k" * 32, "words": ["--batch=list", "a.sh"], "cwd": "/", "umask": 0o22, "rlimits": []},
+        **{"environ": [], "files": {"a.sh": "#!/bin/sh\n"}},
+    )
+    handlers = LineHandlers(
+        lambda caller, submission, key, now: protocol.Submitted(first=1, count=1),
+        lambda caller: SubmitContext(),
+    )
+    assert handlers.submit_line(Caller(1000, 1000, "ann", is_operator=False), call, 0.0).elsewhere
+
+
 @pytest.mark.parametrize(
     ("output", "is_read"),
     [("out/%j.out", True), ("/u/%x/h.txt", True), ("%%u.out", True), ("%u.out", False), ("%h/%j.out", False)],
