@@ -718,6 +718,14 @@ def test_jobs_that_no_card_is_left_for_wait_and_are_told_so():
     assert [hold.gpu for hold in world.holds()] == [0]
 
 
+def test_the_jobs_that_wait_are_counted_in_each_scope_of_limits():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 3)
+    world.settle()
+    keys = [("user", "ann"), ("user", "bob"), ("qos", "normal")]
+    assert [world.engine.jobtable.waiting_in(key) for key in keys] == [2, 0, 2]
+
+
 def test_the_cpus_of_a_job_are_counted_until_it_ends():
     world = World([a_gpu(0)], limits=HostLimits(cpus=3, host_memory=GIB))
     world.submit([Demand(cpus=2), Demand(cpus=2, host_memory=GIB), Demand(cpus=1)])

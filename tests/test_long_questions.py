@@ -8,7 +8,7 @@ import pytest
 from msgspec import to_builtins
 
 from asking import as_call, plain
-from builders import ROOT, World, a_demand, a_gpu
+from builders import ROOT, World, a_demand, a_gpu, a_result
 from fgsched import PROTOCOL, codec, protocol
 from fgsched.controller import starting
 from fgsched.controller.caller import Caller
@@ -576,6 +576,18 @@ def test_an_order_in_parts_does_what_it_does_as_a_whole(monkeypatch, orders):
     for name, arguments in orders:
         assert by_name(in_parts(parted, name, arguments)) == by_name(whole(undivided, name, arguments))
         assert shown(parted) == shown(undivided)
+
+
+def test_an_order_about_a_task_that_has_ended_leaves_those_that_wait(monkeypatch):
+    monkeypatch.setattr(longorder, "is_long", lambda engine, names: True)
+    monkeypatch.setattr(jobhandlers, "is_long", lambda engine, names: True)
+    world = World([a_gpu(0)])
+    world.submit([a_demand(10_000)], array="0-3")
+    world.settle()
+    world.host.finish(2, 1, a_result())
+    world.settle()
+    in_parts(world, "cancel", {"ids": ["1_0"]})
+    assert world.engine.jobtable.arrays.get(1).rest == 0b1100
 
 
 def test_an_order_about_an_array_of_another_user_is_refused_once(monkeypatch):

@@ -14,6 +14,7 @@ from crashing import Power, kill_controller
 from fgsched.config.load import check_preemption
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import RunningJobHandlers
+from fgsched.controller.starting import _scene, outlook
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, Demand, Hold, Preemption
 from fgsched.domain.policy import (
@@ -30,6 +31,7 @@ from fgsched.domain.policy import (
     Weights,
 )
 from fgsched.domain.states import JobState, Reason
+from fgsched.domain.waiting import Outlook
 from fgsched.lifecycle.transitions import finish, is_requeued
 from fgsched.protocol import ResumeJobs
 from fgsched.scheduling.limits import LimitedUser
@@ -608,6 +610,16 @@ def test_an_operator_cannot_have_it_go_on_while_the_other_has_its_part():
         answer = RunningJobHandlers(world.engine).resume_jobs(root, ResumeJobs(ids=[1]), world.now)
     assert "job 1 is preempted by job 2" in str(answer)
     assert states(world, 1, 2) == ["SUSPENDED", "RUNNING"]
+
+
+@pytest.mark.parametrize(
+    ("exempt", "expected"), [(0, Outlook(victims=(1,))), (600, Outlook(not_before=1601.0))]
+)
+def test_an_outlook_names_the_jobs_that_would_make_room_or_the_time_from_which_one_would(exempt, expected):
+    world = a_world(exempt=exempt)
+    scene, entry = _scene(world.engine, world.now), day(WHOLE)
+    queue = Queue([entry], PriorityBasis(policy=world.engine.policy, gpus=WHOLE))
+    assert outlook(world.engine, replace(scene, queue=queue), entry) == [expected]
 
 
 def test_one_that_stands_still_can_be_cancelled():
