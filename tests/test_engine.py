@@ -726,6 +726,13 @@ def test_the_jobs_that_wait_are_counted_in_each_scope_of_limits():
     assert [world.engine.jobtable.waiting_in(key) for key in keys] == [2, 0, 2]
 
 
+def test_where_several_kinds_of_jobs_wait_a_turn_is_due_after_the_interval_of_priorities():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE), a_demand(WHOLE), a_demand(5000)])
+    world.settle()
+    assert world.engine.due(world.now) == world.engine.policy.weights.interval
+
+
 def test_the_cpus_of_a_job_are_counted_until_it_ends():
     world = World([a_gpu(0)], limits=HostLimits(cpus=3, host_memory=GIB))
     world.submit([Demand(cpus=2), Demand(cpus=2, host_memory=GIB), Demand(cpus=1)])

@@ -63,6 +63,14 @@ BARE = {
 }
 
 
+def test_a_container_of_a_job_gets_the_hook_from_the_directory_of_the_attempt():
+    site = replace(SITE, hook="/opt/libfgshim.so", containers=("APPTAINER",))
+    job = a_job(7, share=5000, state=JobState.RUNNING, tier="shim")
+    given = [AssignedGpu(hold=hold, uuid="GPU-0") for hold in job.holds]
+    found = variables(job, given, site=site, tmpdir="/tmp/7", error_file="/e")
+    assert found["APPTAINERENV_LD_PRELOAD"] == "/run/fg/job/7.1/libfgshim.so"
+
+
 def test_a_batch_script_has_the_variables_that_slurm_sets_and_no_others():
     assert slurm_of(tasks=2) == BARE
 
