@@ -575,6 +575,19 @@ def test_missing_accounts_are_no_accounts_on_a_new_host(tmp_path):
     )
 
 
+def test_after_a_move_another_step_is_due_and_then_none_and_the_accounts_are_asked(tmp_path):
+    both, dues = QueueAndAccounts(tmp_path / "accounts.db"), []
+    number = both.submit()
+    both.run(both.table.jobs[number])
+    both.wall += 3600
+    for _ in range(4):
+        both.step()
+        dues.append(both.mover.due(both.number * 1000.0))
+    assert (both.in_queue(), dues[2:]) == ([], [1.0, None])
+    assert [both.accounts.past(number).job.id for _ in range(2)] == [number, number]
+    both.stop()
+
+
 # -- with real processes -------------------------------------------------------------------------------
 
 SOON = '[host]\ncpus = 4\n[accounting]\nmove_after = "0"\n'
