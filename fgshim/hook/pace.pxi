@@ -138,16 +138,16 @@ cdef inline bint fg_may_wait() noexcept nogil:
     return fg_load_int(&fg_paces) != FG_NOT_PACED and fg_is_initialized()
 
 
-cdef fg_pace *fg_pace_here() noexcept nogil:
-    """Return the budget of the current context's GPU; NULL if launches there are not paced."""
-    cdef fg_region *region = fg_attach()
-    cdef void *ask = fg_function(FG_cuCtxGetDevice)
+cdef inline int fg_gpu_here(const fg_region *region) noexcept nogil:
+    """Return the position in the region of the current context's GPU; -1 if launches there are not paced."""
+    cdef void *ask
     cdef int device = 0, gpu = 0
     if fg_region_gpus(region) > 1:
+        ask = fg_function(FG_cuCtxGetDevice)
         if not ask or (<ctx_device_t> ask)(&device) != CUDA_SUCCESS:
-            return NULL
+            return -1
         gpu = fg_gpu_of(device)
-    return &region.pace[gpu] if gpu >= 0 and fg_pace_is_on(&region.pace[gpu]) else NULL
+    return gpu if gpu >= 0 and fg_pace_is_on(&region.pace[gpu]) else -1
 
 
 cdef bint fg_only_records(void *stream, bint own) noexcept nogil:
@@ -186,8 +186,9 @@ cdef void fg_forget_stream(void *stream) noexcept nogil:
 
 cdef bint fg_wait_turn(void *stream, bint own, fg_launch *launch) noexcept nogil:
     """Wait for this launch's turn. Return True if fg_mark_launch must be called behind it."""
-    cdef fg_pace *pace
+    cdef fg_region *region
     cdef fg_stopwatch watch
+    cdef int gpu
     launch.own, launch.stream, launch.marks = own, stream, False
     if not fg_is_paced():
         if fg_load_int(&fg_paces) == FG_ONLY_REPORTS:
@@ -195,13 +196,14 @@ cdef bint fg_wait_turn(void *stream, bint own, fg_launch *launch) noexcept nogil
         return False
     if fg_only_records(stream, own):
         return False
-    pace = fg_pace_here()
-    if pace == NULL or (<ctx_out_t> fg_function(FG_cuCtxGetCurrent))(&launch.context) != CUDA_SUCCESS:
+    region = fg_attach()
+    gpu = fg_gpu_here(region)
+    if gpu < 0 or (<ctx_out_t> fg_function(FG_cuCtxGetCurrent))(&launch.context) != CUDA_SUCCESS:
         return False
     watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
-    launch.gpu = <uint32_t> (pace - fg_attach().pace)
+    launch.gpu = <uint32_t> gpu
     cdef bint is_of_thread = <uint64_t> stream == CU_STREAM_PER_THREAD or (own and stream == NULL)
-    launch.marks = fg_turns_enter(launch.gpu, pace, launch.context, FG_NO_STREAM if is_of_thread else stream, &watch)
+    launch.marks = fg_turns_enter(launch.gpu, &region.pace[gpu], launch.context, FG_NO_STREAM if is_of_thread else stream, &watch)
     return launch.marks
 
 

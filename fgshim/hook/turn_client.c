@@ -29,21 +29,23 @@
 #define FG_PATIENCE_OF_LAUNCH (100 * FG_MS)   /* the first wait of a launch for a kernel that does not end; it doubles */
 #define FG_LONGEST_PATIENCE (1000 * FG_MS)
 #define FG_QUEUES 6                   /* contexts of one GPU in which a process launches; a further one takes the place of the oldest */
+#define FG_LOCK_SPINS 200
+#define FG_LOCK_NAP (10 * FG_US)      /* between two looks at the lock, if its holder has lost the processor */
 
 typedef struct {
     fg_turn_page *page;               /* NULL: no arbiter gives turns here; atomic */
     const fg_turn_page *last;         /* the page of the last arbiter, with the job's window; NULL: there was none */
     fg_pace *pace;                    /* the job's account in the region; NULL: nothing was launched here */
     fg_backlog queue[FG_QUEUES];      /* one for each context */
+    uint32_t queues;                  /* those in use, or used before: a launch looks at no other */
     uint32_t next;                    /* the queue that a further context takes */
     uint64_t looked;                  /* when the marks were last looked at */
     uint64_t overdue;                 /* since when the last work of a turn that was closed is about to end; 0: it is not */
 } fg_gpu_turns;
 
 static fg_gpu_turns gpus[FG_TURN_GPUS];
-static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;   /* of all of this, except pages */
-static const pthread_mutex_t unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-static int connection = -1, has_thread, sleeps;   /* sleeps: the thread waits until it is woken; atomic */
+static uint64_t lock;                 /* of all of this, except pages: the thread that has it; 0: none; atomic */
+static int connection = -1, has_thread, sleeps;   /* sleeps: the thread waits until it is woken */
 static uint32_t seat, flight, bell;   /* flight: index in fg_pace.flying; bell: a futex, for the thread; atomic */
 static ino_t inode;                   /* of the connection: a program may close any descriptor */
 static uint64_t asked, checked, worked, patience, ask_again = FG_ASK_AGAIN;
@@ -63,16 +65,26 @@ static ssize_t receive_byte(int fd) {
     return syscall(SYS_recvfrom, fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK, NULL, NULL);
 }
 
-/* Take the lock. Its holder, mostly the thread, keeps it for a microsecond: a launch that found it taken would sleep. */
+/* Take the lock. Return 0 if this thread has it already: a tool that the driver called back launches. The holder, known by
+   the place of its errno, keeps it for a microsecond. Who finds it taken for longer sleeps for moments, so the holder has
+   nobody to wake: to give it back is a store. */
 static int take_lock(void) {
-    for (int i = 0; i < 200; i++) {
-        if (!pthread_mutex_trylock(&lock)) return 0;
+    uint64_t self = (uint64_t)&errno, holder = 0;
+    for (int i = 0; !__atomic_compare_exchange_n(&lock, &holder, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED); i++, holder = 0) {
+        if (holder == self) return 0;
+        if (i >= FG_LOCK_SPINS) {
+            int saved = errno;
+            fg_sleep(FG_LOCK_NAP);
+            errno = saved;
+        }
 #if defined(__x86_64__)
-        __builtin_ia32_pause();
+        else __builtin_ia32_pause();
 #endif
     }
-    return pthread_mutex_lock(&lock);
+    return 1;
 }
+
+static void give_lock(void) { __atomic_store_n(&lock, 0, __ATOMIC_RELEASE); }
 
 static void wait_on(uint32_t *word, uint32_t value, uint64_t time) {
     struct timespec rest = {(time_t)(time / 1000000000u), (long)(time % 1000000000u)};
@@ -145,51 +157,68 @@ static void take_pages(const fg_turn_welcome *welcome, const int *files, uint32_
     }
 }
 
-static void receive_welcome(void) {
+typedef struct {                      /* what an arbiter answered */
+    int connection, files[FG_TURN_GPUS];
+    uint32_t count;                   /* of files */
+    ssize_t got;
     fg_turn_welcome welcome;
+} fg_turn_answer;
+
+static void ask(fg_turn_answer *answer) {
     union { struct cmsghdr head; char room[CMSG_SPACE(FG_TURN_GPUS * sizeof(int))]; } control;
-    struct iovec part = {&welcome, sizeof welcome};
+    struct iovec part = {&answer->welcome, sizeof answer->welcome};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    ssize_t got = syscall(SYS_recvmsg, connection, &message, MSG_CMSG_CLOEXEC);
-    struct cmsghdr *head = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    int files[FG_TURN_GPUS] = {0};
-    uint32_t count = head && head->cmsg_type == SCM_RIGHTS ? (uint32_t)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : 0;
-    if (count) memcpy(files, CMSG_DATA(head), count * sizeof(int));
-    int is_good = got == sizeof welcome && welcome.magic == FG_TURN_MAGIC && welcome.seat < FG_TURN_SEATS && welcome.pages == count;
-    ask_again = got < 0 ? FG_ASK_SELDOM : FG_ASK_AGAIN;
-    if (is_good) {
-        seat = welcome.seat;
-        take_pages(&welcome, files, count);
+    memset(answer, 0, sizeof *answer);
+    answer->connection = connect_here();
+    if (answer->connection < 0) return;
+    answer->got = syscall(SYS_recvmsg, answer->connection, &message, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *head = answer->got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (!head || head->cmsg_type != SCM_RIGHTS) return;
+    answer->count = (uint32_t)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    memcpy(answer->files, CMSG_DATA(head), answer->count * sizeof(int));
+}
+
+/* Under the lock. */
+static void take_answer(const fg_turn_answer *answer) {
+    struct stat status;
+    const fg_turn_welcome *welcome = &answer->welcome;
+    if (answer->connection < 0 || file_status(answer->connection, &status)) return;
+    connection = answer->connection;
+    inode = status.st_ino;
+    ask_again = answer->got < 0 ? FG_ASK_SELDOM : FG_ASK_AGAIN;
+    if (answer->got == sizeof *welcome && welcome->magic == FG_TURN_MAGIC && welcome->seat < FG_TURN_SEATS && welcome->pages == answer->count) {
+        seat = welcome->seat;
+        take_pages(welcome, answer->files, answer->count);
         return;
     }
-    for (uint32_t i = 0; i < count; i++) close_file(files[i]);
+    for (uint32_t i = 0; i < answer->count; i++) close_file(answer->files[i]);
     disconnect();
 }
 
-/* Try now and then to connect. Under the lock. */
-static void ask_for_turns(uint64_t now) {
-    struct stat status;
-    if (connection >= 0 || (asked && now - asked < ask_again)) return;
+/* Whether it is time to look for an arbiter again. Under the lock. */
+static int is_to_ask(uint64_t now) {
+    if (connection >= 0 || (asked && now - asked < ask_again)) return 0;
     asked = now;
-    connection = connect_here();
-    if (connection >= 0 && !file_status(connection, &status)) {
-        inode = status.st_ino;
-        receive_welcome();
-    }
+    return 1;
 }
 
 /* -- the queues ---------------------------------------------------------------------------------------------------- */
-static fg_backlog *queue_of(fg_gpu_turns *g, const void *context) {
-    for (fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++)
+static fg_backlog *known_queue(fg_gpu_turns *g, const void *context) {
+    for (fg_backlog *q = g->queue; q < g->queue + g->queues; q++)
         if (q->context == context) return q;
-    for (fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++)
-        if (!q->context) return q;
-    return &g->queue[g->next++ % FG_QUEUES];
+    return NULL;
+}
+
+static fg_backlog *queue_of(fg_gpu_turns *g, const void *context) {
+    fg_backlog *q = known_queue(g, context);
+    if (!q) q = known_queue(g, NULL);
+    if (q) return q;
+    return &g->queue[g->queues < FG_QUEUES ? g->queues++ : g->next++ % FG_QUEUES];
 }
 
 static uint64_t end_of_work(const fg_gpu_turns *g) {
     uint64_t end = 0;
-    for (const fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++)
+    for (const fg_backlog *q = g->queue; q < g->queue + g->queues; q++)
         if (fg_backlog_end(q) > end) end = fg_backlog_end(q);
     return end;
 }
@@ -197,7 +226,7 @@ static uint64_t end_of_work(const fg_gpu_turns *g) {
 /* Publish the time until which the process has work. Without an arbiter, no other process reads it. */
 static void publish(fg_gpu_turns *g, fg_turn_page *page, uint64_t end, uint64_t now) {
     uint64_t had = 0;
-    for (const fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++) had += q->had;
+    for (const fg_backlog *q = g->queue; q < g->queue + g->queues; q++) had += q->had;
     if (g->pace) fg_pace_put(&g->pace->flying[flight], end);
     if (!page) return;
     put(&page->seat[seat].had, had);
@@ -226,7 +255,7 @@ static uint64_t look_at(fg_gpu_turns *g, fg_backlog *q, const fg_turn_page *page
 static uint64_t keep(fg_gpu_turns *g, fg_turn_page *page, uint64_t now) {
     uint32_t word = page ? peek(&page->word) : FG_TURN_HELD;
     uint64_t end = 0;
-    for (fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++) {
+    for (fg_backlog *q = g->queue; q < g->queue + g->queues; q++) {
         uint64_t until = q->context ? look_at(g, q, page, word == FG_TURN_NONE, now) : 0;
         if (until > end) end = until;
     }
@@ -246,8 +275,8 @@ static uint64_t keep(fg_gpu_turns *g, fg_turn_page *page, uint64_t now) {
     return word == FG_TURN_HELD && now - worked < FG_STAYS_AWAKE ? FG_MS : UINT64_MAX;
 }
 
-static uint64_t keep_all(uint32_t **word, uint32_t *value) {
-    uint64_t now = fg_clock(), soonest = UINT64_MAX;
+static uint64_t keep_all(uint64_t now, uint32_t **word, uint32_t *value) {
+    uint64_t soonest = UINT64_MAX;
     *word = &bell;
     *value = peek(&bell);
     for (int i = 0; i < FG_TURN_GPUS; i++) {
@@ -265,27 +294,41 @@ static uint64_t keep_all(uint32_t **word, uint32_t *value) {
     return soonest;
 }
 
+/* Without the lock, for an arbiter that hangs answers late: no launch waits for it. */
+static void look_for_arbiter(void) {
+    fg_turn_answer answer;
+    ask(&answer);
+    take_lock();
+    take_answer(&answer);
+    give_lock();
+}
+
 static void *keeper(void *unused) {
     (void)unused;
     syscall(SYS_prctl, PR_SET_TIMERSLACK, 1000, 0, 0, 0);
     syscall(SYS_prctl, PR_SET_NAME, "fgsched turns", 0, 0, 0);
     for (;;) {
         uint32_t *word, value;
-        while (pthread_mutex_trylock(&lock)) fg_sleep(10 * FG_US);   /* it never waits in the mutex: the launch that unlocks it would have to wake it */
-        uint64_t wait = keep_all(&word, &value);
-        int is_deep = wait == UINT64_MAX;
+        take_lock();
+        uint64_t now = fg_clock(), wait = keep_all(now, &word, &value);
         uint32_t rung = peek(&bell);
-        if (is_deep) __atomic_store_n(&sleeps, 1, __ATOMIC_RELEASE);
-        pthread_mutex_unlock(&lock);
-        if (is_deep) {
-            wait_on(&bell, rung, UINT64_MAX);
-            __atomic_store_n(&sleeps, 0, __ATOMIC_RELEASE);
-        } else if (wait >= 10 * FG_US) wait_on(word, value, wait);
+        int asks = is_to_ask(now);
+        sleeps = wait == UINT64_MAX && !asks;
+        int is_deep = sleeps;
+        give_lock();
+        if (asks) look_for_arbiter();
+        else if (is_deep) wait_on(&bell, rung, UINT64_MAX);
+        else if (wait >= 10 * FG_US) wait_on(word, value, wait);
     }
     return NULL;
 }
 
-static void ring(void) {
+/* Wake the thread if it sleeps: once, however long it takes until the host gives it a processor. */
+static void give_lock_and_ring(void) {
+    int rings = sleeps;
+    sleeps = 0;
+    give_lock();
+    if (!rings) return;
     __atomic_add_fetch(&bell, 1, __ATOMIC_RELEASE);
     syscall(SYS_futex, &bell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
@@ -311,7 +354,7 @@ static void start_keeper(void) {
    was asked since then and has taken no step hangs: the process takes no more turns until it answers. */
 static void wait_for_turn(fg_turn_page *page, uint32_t *word, uint32_t value, uint64_t since, uint64_t now) {
     uint64_t beat = __atomic_load_n(&page->beat, __ATOMIC_RELAXED), silent = beat > since ? beat : since;
-    if (pthread_mutex_lock(&lock)) return;
+    if (!take_lock()) return;
     check(now);
     if (beat && now > silent && now - silent > FG_LONGEST_SILENCE) {
         disconnect();
@@ -320,9 +363,7 @@ static void wait_for_turn(fg_turn_page *page, uint32_t *word, uint32_t value, ui
     }
     put(&page->seat[seat].wants, now);
     poke();
-    int is_asleep = __atomic_load_n(&sleeps, __ATOMIC_ACQUIRE);
-    pthread_mutex_unlock(&lock);
-    if (is_asleep) ring();   /* its last work may not have been looked at yet */
+    give_lock_and_ring();   /* its last work may not have been looked at yet */
     wait_on(word, value, FG_WANT_AGAIN);
 }
 
@@ -330,9 +371,9 @@ static void resume(fg_turn_page *page) {
     uint32_t parked = FG_TURN_PARKED;
     if (!__atomic_compare_exchange_n(&page->word, &parked, FG_TURN_HELD, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
     __atomic_store_n(&page->resumed, 1, __ATOMIC_RELEASE);
-    if (pthread_mutex_lock(&lock)) return;
+    if (!take_lock()) return;
     poke();
-    pthread_mutex_unlock(&lock);
+    give_lock();
 }
 
 /* A launch does not wait for ever for a kernel that may wait for this very launch. */
@@ -406,15 +447,17 @@ static int enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_st
         uint64_t now = fg_clock();
         if (page && waits_for_others(page, &behind, now)) continue;
         if (page && peek(&page->word) == FG_TURN_PARKED) resume(page);
-        if (take_lock()) return 0;   /* a launch by a tool that the driver calls back */
+        if (!take_lock()) return 0;
         g->pace = pace;
         fg_backlog *q = queue_of(g, context);
-        if (!page) ask_for_turns(now);
+        if (!page && !has_thread && is_to_ask(now)) {   /* later the thread asks */
+            fg_turn_answer answer;
+            ask(&answer);
+            take_answer(&answer);
+        }
         int is_late = page != page_of(gpu), marks = 0;   /* it has just connected, or is no longer */
         if (!is_late && !(wait = launch_wait(g, q, page, since, wait != 0, now, watch))) marks = note_launch(g, q, page, context, stream, now, watch);
-        int is_asleep = __atomic_load_n(&sleeps, __ATOMIC_ACQUIRE);
-        pthread_mutex_unlock(&lock);
-        if (is_asleep) ring();
+        give_lock_and_ring();
         if (is_late) continue;
         if (!wait) return marks;
         if (!since) since = now;
@@ -430,24 +473,24 @@ int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_
 }
 
 void fg_turns_mark(uint32_t gpu, void *context, void *stream, fg_stopwatch *watch) {
-    if (take_lock()) return;
-    fg_backlog *q = queue_of(&gpus[gpu], context);
-    if (q->context == context) fg_backlog_mark(q, stream, fg_clock(), watch);
-    pthread_mutex_unlock(&lock);
+    if (!take_lock()) return;
+    fg_backlog *q = known_queue(&gpus[gpu], context);
+    if (q) fg_backlog_mark(q, stream, fg_clock(), watch);
+    give_lock();
 }
 
 void fg_turns_forget_context(void *context) {
-    if (pthread_mutex_lock(&lock)) return;
+    if (!take_lock()) return;
     for (int i = 0; i < FG_TURN_GPUS; i++)
         for (int k = 0; k < FG_QUEUES; k++) fg_backlog_forget(&gpus[i].queue[k], context);
-    pthread_mutex_unlock(&lock);
+    give_lock();
 }
 
 void fg_turns_forget_stream(void *stream) {
-    if (pthread_mutex_lock(&lock)) return;
+    if (!take_lock()) return;
     for (int i = 0; i < FG_TURN_GPUS; i++)
         for (int k = 0; k < FG_QUEUES; k++) fg_backlog_drop(&gpus[i].queue[k], stream);
-    pthread_mutex_unlock(&lock);
+    give_lock();
 }
 
 void fg_turns_in_child(void) {
@@ -456,7 +499,7 @@ void fg_turns_in_child(void) {
     has_thread = sleeps = 0;
     asked = 0;
     for (int i = 0; i < FG_TURN_GPUS; i++) if (gpus[i].pace || gpus[i].page) memset(&gpus[i], 0, sizeof gpus[i]);
-    memcpy(&lock, &unlocked, sizeof lock);
+    lock = 0;
 }
 
 void fg_turns_set_watch(const fg_stopwatch *watch, int (*enter)(void *), void (*leave)(void)) {

@@ -41,26 +41,27 @@ typedef struct {
     double charged;              /* ns that were expected of them */
 } fg_ring_mark;
 
-typedef struct {
-    fg_ring_mark mark[FG_RING], open;   /* open: the launches since the last mark */
+typedef struct {                 /* what each launch reads stands first, together */
     void *context;               /* of the events */
-    struct { void *stream; uint32_t unmarked; } of[FG_STREAMS];   /* launches since its last mark; NULL: see fg_backlog_launch */
     uint32_t streams, next;      /* rows in use; the row that is reused next */
     uint32_t oldest, pending;    /* the mark before the oldest one was reached at `end`, if is_timed */
     uint32_t known;              /* samples of the cost, up to FG_KNOWN */
     int is_timed;
     uint32_t guests;             /* set by the caller: counts when other jobs have time slices; odd while they have */
-    uint64_t end;                /* when the last mark was reached */
-    uint64_t started;            /* when the last mark before a launch was recorded */
-    uint64_t begun;              /* since when the unsettled work has the GPU */
-    uint64_t unreached;          /* when the oldest mark was last found not reached */
-    uint64_t had;                /* ns of GPU time, in total */
-    fg_pace *pace;               /* the job's account, set by the caller; NULL: it is not counted there */
     int is_charged;              /* set by the caller: its budget is charged, too */
-    uint64_t nap;                /* the longest sleep of a launch: shorter after the GPU had to wait for one; 0: no limit */
+    uint64_t end;                /* when the last mark was reached */
+    uint64_t begun;              /* since when the unsettled work has the GPU */
     double queued;               /* ns that are expected of all launches that have not been settled */
     double cost;                 /* ns of GPU time of a launch: the mean of the recent ones */
+    fg_ring_mark open;           /* the launches since the last mark */
+    uint64_t started;            /* when the last mark before a launch was recorded */
+    uint64_t nap;                /* the longest sleep of a launch: shorter after the GPU had to wait for one; 0: no limit */
+    uint64_t had;                /* ns of GPU time, in total */
+    fg_pace *pace;               /* the job's account, set by the caller; NULL: it is not counted there */
+    struct { void *stream; uint32_t unmarked; } of[FG_STREAMS];   /* launches since its last mark; NULL: see fg_backlog_launch */
+    uint64_t unreached;          /* when the oldest mark was last found not reached */
     double recent_had, recent_launches, sample_had, sample_launches;   /* sample: since the cost was last corrected */
+    fg_ring_mark mark[FG_RING];
 } fg_backlog;
 
 /* Forget what is queued: its marks cannot be relied on. */

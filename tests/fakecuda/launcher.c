@@ -6,9 +6,9 @@
    it destroys before the kernels have ended, LAUNCHER_SETUID=1 calls setuid() in another thread after half of the launches,
    LAUNCHER_ERRNO=1 takes a changed errno for an error (1000 and more), LAUNCHER_CONTEXTS=N launches in N contexts in turn,
    LAUNCHER_CALLS=1 counts, in the second half, the launches that the host did not interrupt and that had the turn from beginning
-   to end. It tells, in place of what follows: status, their number, their system calls, how many of these waited for a lock of
-   the process, and the number of the last other one. Prints: status, launches that the driver saw, microseconds until all of it
-   was done. */
+   to end, without an arbiter those that the host interrupted for less than 19 ms. It tells, in place of what follows: status, their number, their system calls, the
+   number of the last one, and how many launches of the second half waited for the hook's lock. Prints: status, launches that
+   the driver saw, microseconds until all of it was done. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
@@ -77,17 +77,22 @@ static int launch(const char *way, void *f) {
     default: return ((int (*)(void *))call)(f);
     }
 }
-static volatile sig_atomic_t calls, lock_waits, last_call;
+static uint32_t peek(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+static volatile sig_atomic_t calls, lock_waits, last_call, is_disturbed;
+static struct { fg_turn_page *page; int is_held; long calls, launches, calls_held; uint64_t ends[2]; } counted;
 #define COUNTED 0x46474647   /* as the sixth argument, which no system call of the hook's launches reads */
-/* A system call of this thread was stopped: count and make it. */
+#define LOCK_NAP 10000       /* ns: the hook sleeps so long only if the host has stopped the thread that has its lock */
+/* A system call of this thread was stopped: count and make it. A turn that was parked meanwhile is resumed, and one that was
+   taken is waited for: such a launch did not have it. */
 static void count_call(int number, siginfo_t *about, void *at) {
     long long *of = ((ucontext_t *)at)->uc_mcontext.gregs;
-    int saved = errno;
+    int saved = errno, is_lock_wait = about->si_syscall == SYS_nanosleep && ((const struct timespec *)of[REG_RDI])->tv_nsec == LOCK_NAP;
+    const fg_turn_page *page = counted.page;
     (void)number;
-    int is_lock_wait = about->si_syscall == SYS_futex && (of[REG_RSI] & FUTEX_PRIVATE_FLAG);   /* the words of pages are shared */
-    calls++;
     lock_waits += is_lock_wait;
-    if (!is_lock_wait) last_call = about->si_syscall;
+    is_disturbed |= is_lock_wait || (page && (peek(&page->resumed) || peek(&page->word) != FG_TURN_HELD));
+    calls++;
+    last_call = about->si_syscall;
     long result = syscall(about->si_syscall, of[REG_RDI], of[REG_RSI], of[REG_RDX], of[REG_R10], of[REG_R8], COUNTED);
     of[REG_RAX] = result < 0 ? -errno : result;
     errno = saved;
@@ -109,7 +114,7 @@ static int count_calls(void) {
     return sigaction(SIGSYS, &how, NULL) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 #define UNINTERRUPTED 50   /* microseconds: the arbiter takes no turn from a job that launches again so soon */
-static struct { fg_turn_page *page; int is_held; long calls, lock_waits; uint64_t since; struct { long launches, calls, lock_waits; } held; } counted;
+#define AWAKE 19000        /* without an arbiter: the hook's thread has not gone to sleep yet, so no launch has to wake it */
 static fg_turn_page *turn_page(void) {
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[512];
@@ -118,20 +123,19 @@ static fg_turn_page *turn_page(void) {
     if (maps) fclose(maps);
     return (fg_turn_page *)at;
 }
-static int has_turn(void) { return counted.page && __atomic_load_n(&counted.page->word, __ATOMIC_ACQUIRE) == FG_TURN_HELD; }
+static int has_turn(void) { return !counted.page || peek(&counted.page->word) == FG_TURN_HELD; }
 static void before_launch(void) {
     counted.is_held = has_turn();
     counted.calls = calls;
-    counted.lock_waits = lock_waits;
+    is_disturbed = 0;
 }
-static void after_launch(void) {   /* the time is that since the end of the launch before */
-    uint64_t now = microseconds();
-    if (counted.is_held && has_turn() && now - counted.since < UNINTERRUPTED) {
-        counted.held.launches++;
-        counted.held.calls += calls - counted.calls;
-        counted.held.lock_waits += lock_waits - counted.lock_waits;
-    }
-    counted.since = now;
+static void after_launch(void) {   /* the time is that since before the last launch: neither was interrupted */
+    uint64_t now = microseconds(), most = counted.page ? UNINTERRUPTED : AWAKE;
+    int is_counted = !is_disturbed && counted.is_held && has_turn() && now - counted.ends[1] < most;
+    counted.launches += is_counted;
+    counted.calls_held += is_counted ? calls - counted.calls : 0;
+    counted.ends[1] = counted.ends[0];
+    counted.ends[0] = now;
 }
 static void *change_user(void *unused) {
     (void)unused;
@@ -197,7 +201,7 @@ int main(int argc, char **argv) {
         if (sync && !((i + 1) % sync)) status |= wait(stream);
     }
     if (counts) {
-        printf("%d %ld %ld %ld %ld\n", status, counted.held.launches, counted.held.calls, counted.held.lock_waits, (long)last_call);
+        printf("%d %ld %ld %ld %ld\n", status, counted.launches, counted.calls_held, (long)last_call, (long)lock_waits);
         fflush(stdout);
         _exit(0);
     }
