@@ -57,8 +57,8 @@ def pausing(shares: str, *programs: str, total: float, **targets) -> Mix:
     return mix(shares, *programs, points=None, total=total, **targets)
 
 
-def requesting(shares: str, *programs: str) -> Mix:
-    return mix(shares, *programs, points=None, total=0, is_in_time=True)
+def requesting(shares: str, *programs: str, seconds: float = 6) -> Mix:
+    return mix(shares, *programs, points=None, total=0, is_in_time=True, seconds=seconds)
 
 
 REQUIRED = {
@@ -137,7 +137,7 @@ PAUSING = {
 ANSWERING = {
     "75, fair: 5 ms, 25: requests": pausing("75 25", "fair,kernel=5000", REQUESTS, total=95),
     "75: 5 ms, 25: requests": requesting("75 25", "kernel=5000", REQUESTS),
-    "75: 500 ms, 25: requests": requesting("75 25", "kernel=500000", REQUESTS),
+    "75: 500 ms, 25: requests": requesting("75 25", "kernel=500000", REQUESTS, seconds=60),
     "75: a training, 25: requests": requesting("75 25", TRAINING, REQUESTS),
     "50: 171 us, 25: 5 ms, 25: requests": requesting("50 25 25", PRODUCT, "kernel=5000", REQUESTS),
 }
