@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec import NODEFAULT, structs, to_builtins
 
+import prestarted
 from awaiting import rest
 from fgsched.protocol import JobInfo
 from live_host import PATIENCE, ROOT, Done, without_waiting
@@ -44,6 +45,7 @@ class Host:
 
     path: Path
     keeper: subprocess.Popen[str]
+    is_executed: bool = False  # each controller has an interpreter of its own: its memory is measured
     has_started: bool = False  # a controller, at least once, or tried to
 
     @property
@@ -57,17 +59,30 @@ class Host:
     def enter(self, user: str, *words: str | Path, **more: Any) -> subprocess.Popen[str]:
         """A program in the host, as one of its users, in their home; `env` is added to a bare environment."""
         uid = UIDS[user]
-        home = self.home(user)
-        bare = {"PATH": os.environ["PATH"], "HOME": str(home), "USER": user, "TZ": "UTC", "LC_ALL": "C.UTF-8"}
         return subprocess.Popen(
             [
                 *("nsenter", f"--mount=/proc/{self.keeper.pid}/ns/mnt", "--"),
                 *(("setpriv", f"--reuid={uid}", f"--regid={uid}", "--init-groups") if uid else ()),
-                *("env", "-C", home, *words),
+                *("env", "-C", self.home(user), *words),
             ],
-            env=bare | {"PYTHONPATH": str(ROOT), "FG_DEBUG": "1"} | more.pop("env", {}),
+            env=self._environ(user) | more.pop("env", {}),
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | more,
         )
+
+    def _environ(self, user: str) -> dict[str, str]:
+        who = {"PATH": os.environ["PATH"], "HOME": str(self.home(user)), "USER": user}
+        return who | {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT), "FG_DEBUG": "1"}
+
+    def _forked(self, user: str, env: dict[str, str], words: Sequence[str]) -> Done | None:
+        """Run a module to its end as `do` does, without executing an interpreter; None where it must be."""
+        env = self._environ(user) | env
+        if "FG_HOME" in env or not prestarted.fits(env):
+            return None
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        inside = prestarted.NamespaceUser(self.keeper.pid, UIDS[user])
+        about = {"env": env, "cwd": self.home(user), "text": True, "timeout": PATIENCE, "inside": inside}
+        done = prestarted.run(words, **pipes, **about)
+        return Done(done.returncode, done.stdout, without_waiting(done.stderr))
 
     def do(self, user: str, *words: str | Path, **more: Any) -> Done:
         """Run a program to its end; that a command of ours waited, as on a busy host, is left out."""
@@ -80,12 +95,16 @@ class Host:
         return Done(program.returncode, out or "", without_waiting(err or ""))
 
     def run(self, user: str, command: str, *words: str | Path, **more: Any) -> Done:
-        """Run one of our commands to its end."""
-        return self.do(user, sys.executable, "-m", f"fgsched.cli.{command}", *words, **more)
+        """Run one of our commands to its end. fgsched has an interpreter of its own, as installed."""
+        program = [f"fgsched.cli.{command}", *map(str, words)]
+        is_usual = command != "fgsched" and set(more) <= {"env"}
+        done = self._forked(user, more.get("env", {}), program) if is_usual else None
+        return done or self.do(user, sys.executable, "-m", *program, **more)
 
     def raw(self, user: str, program: str, *, before: Sequence[str] = ()) -> list[dict[str, Any]]:
         """The answers that a program of the user's gets with `say(dial(), message)`."""
-        done = self.do(user, *before, sys.executable, "-c", _RAW + program)
+        done = None if before else self._forked(user, {}, ["-c", _RAW + program])
+        done = done or self.do(user, *before, sys.executable, "-c", _RAW + program)
         assert done.status == 0, done.err
         return [json.loads(line) for line in done.lines]
 
@@ -134,9 +153,11 @@ class Host:
         return (self.home(user) / name).read_text().splitlines()
 
     def start(self) -> None:
-        script = self.path / "gpus" / "script.json"  # of the simulated GPUs; it need not exist
+        env = {"FG_SIM_SCRIPT": str(self.path / "gpus" / "script.json")}  # it need not exist
+        words = ("start", "--system")
         self.has_started = True
-        done = self.run("root", "fgsched", "start", "--system", env={"FG_SIM_SCRIPT": str(script)})
+        done = None if self.is_executed else self._forked("root", env, ["fgsched.cli.fgsched", *words])
+        done = done or self.run("root", "fgsched", *words, env=env)
         assert done.status == 0, done.err + self.log
 
     def stop(self) -> None:
@@ -237,7 +258,9 @@ def why_not() -> str:
 
 
 @contextmanager
-def hosting(*, config: str = CONFIG, jobs: str = "", started: bool = True) -> Iterator[Host]:
+def hosting(
+    *, config: str = CONFIG, jobs: str = "", started: bool = True, is_executed: bool = False
+) -> Iterator[Host]:
     """Furnish a host for as long as the block lasts; `jobs` are lines of the table of that name."""
     path = Path(tempfile.mkdtemp(prefix="fghost-"))
     path.chmod(0o755)
@@ -246,7 +269,7 @@ def hosting(*, config: str = CONFIG, jobs: str = "", started: bool = True) -> It
         command = ["unshare", "-m", "--propagation", "private", "sh", "-c", mounts(path)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
             assert keeper.stdout.readline() == "ready\n"
-            host = Host(path, keeper)
+            host = Host(path, keeper, is_executed)
             try:
                 if started:
                     host.start()

@@ -27,7 +27,7 @@ from fgsched.accounting.records import JobSample
 from fgsched.domain.job import Job, JobUsage
 from fgsched.domain.states import JobState
 from fgsched.store.store import Store
-from live_host import PATIENCE, Home, attempts, without_waiting
+from live_host import PATIENCE, Home, attempts
 
 BEGIN = 1_767_614_400  # 2026-01-05T12:00:00 UTC
 CONFIG = """
@@ -423,17 +423,9 @@ _OF_MOVED = ("fgacct", "sacct", "fgacct-json", "sacct-json", "fgctl-show-job", "
 def _run(host: GoldenHost, words: Sequence[str]) -> str:
     """Return all that a command prints, and its exit status unless it is 0."""
     name, *rest = words
-    command = [f"fgsched.cli.{name}", *rest] if name.startswith("fg") else ["fgsched.slurm.names", *words]
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        env=host.environ,
-        cwd=host.path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    end = f"exit {done.returncode}\n" if done.returncode else ""
-    return f"{done.stdout}{without_waiting(done.stderr)}{end}"
+    done = host.run(name, *rest)
+    end = f"exit {done.status}\n" if done.status else ""
+    return f"{done.out}{done.err}{end}"
 
 
 def _table(host: GoldenHost, name: str) -> str:

@@ -10,13 +10,13 @@ import subprocess
 import sys
 import termios
 
+import live_host
 from live_host import PATIENCE
 
 
 def module(command):
     """The words that run one of our commands; Slurm's names too."""
-    name = f"fgsched.cli.{command}" if command.startswith("fg") else "fgsched.slurm.names"
-    return [sys.executable, "-m", name, *([] if command.startswith("fg") else [command])]
+    return [sys.executable, "-m", *live_host.module(command)]
 
 
 def last(home):

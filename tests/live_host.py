@@ -32,6 +32,11 @@ ROOT = Path(__file__).parent.parent
 _WAIT = re.compile(r"^[\w.-]+: waiting: the controller .*\n", re.MULTILINE)
 
 
+def module(command: str) -> list[str]:
+    """Return the module of one of our commands, or of one of Slurm's names, with the first of its words."""
+    return [f"fgsched.cli.{command}"] if command.startswith("fg") else ["fgsched.slurm.names", command]
+
+
 def without_waiting(said: str) -> str:
     """Leave out the lines of commands that waited for a controller, as on a busy host."""
     return _WAIT.sub("", said)
@@ -92,14 +97,18 @@ class Home:
         return self._client
 
     def run(self, command: str, *words: str, env: Mapping[str, str] | None = None, **more: Any) -> Done:
-        """Run one of our commands to its end; that it waited for a start, as on a busy host, is left out."""
+        """Run one of our commands, or of Slurm's names, to its end.
+
+        That it waited for a start, as on a busy host, is left out.
+        """
         pipe = subprocess.PIPE
         given = {"stdout": pipe, "stderr": pipe, "text": True, "errors": "replace", "timeout": PATIENCE}
         given |= {"cwd": self.path, "env": self.environ | dict(env or {})} | more
+        program = [*module(command), *words]
         if prestarted.fits(given["env"]) and set(more) <= {"input", "cwd", "stdin"}:
-            done = prestarted.run([f"fgsched.cli.{command}", *words], **given)
+            done = prestarted.run(program, **given)
         else:
-            done = subprocess.run([sys.executable, "-m", f"fgsched.cli.{command}", *words], **given)
+            done = subprocess.run([sys.executable, "-m", *program], **given)
         err = done.stderr or ""
         return Done(done.returncode, done.stdout or "", without_waiting(err) if isinstance(err, str) else err)
 

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import platform
+import pwd
 import resource
 import runpy
 import select
@@ -24,23 +25,40 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 _CLONE_PARENT = 0x8000
 _CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of the system call
-_FAMILIAR = {"PATH", "HOME", "FG_HOME", "FG_DEVICES", "PYTHONPATH", "TZ", "LC_ALL", "FG_DEBUG"}
-_FIXED = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT)}  # read when an interpreter starts
+_FIXED = {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT)}  # read when an interpreter starts, as these:
+_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "FG_TIME_FORMAT", "SLURM_TIME_FORMAT")
+_PRELOAD = "LD_PRELOAD"  # a process that forks is started for each value
+_CRASH_AT = "FG_CRASH_AT"
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _ROOM = 16_384  # bytes in which a forked process shows its environment in /proc
 _PACKET = 1 << 17  # bytes
+_NEW_MOUNTS, _SET_DUMPABLE = 0x20000, 4  # of setns(2) and prctl(2)
 _HIGH = 200  # the first descriptor above those of the process that forks; a shell may allow 256
 _COMMANDS = [f"fgsched.cli.{path.stem}" for path in sorted((ROOT / "fgsched/cli").glob("fg*.py"))]
 _CONTROLLER = "fgsched.controller.__main__"
 
 
+class NamespaceUser(NamedTuple):
+    """Where a process runs: in the mount namespace of another, as a user of that namespace."""
+
+    pid: int
+    uid: int
+
+
 class Popen(subprocess.Popen[str]):
-    """A process `python -m MODULE WORD…`, forked: Popen([MODULE, WORD, …], env=…, cwd=…)."""
+    """A process `python -m MODULE WORD…`, forked: Popen([MODULE, WORD, …], env=…, cwd=…).
+
+    The module "-c" is a program in the first word.
+    """
+
+    def __init__(self, words: Sequence[str], *, inside: NamespaceUser | None = None, **about: Any) -> None:
+        self._inside = inside
+        super().__init__(words, **about)
 
     def _execute_child(self, args: Any, *more: Any) -> None:
         """Fork instead of executing. The parameters are those of Python 3.11 to 3.14."""
@@ -48,7 +66,8 @@ class Popen(subprocess.Popen[str]):
         given = (ends[0], ends[3], ends[5])
         streams = [usual if end == -1 else end for usual, end in enumerate(given)]
         about = {"module": args[0], "words": args[1:], "env": dict(env), "cwd": str(cwd)}
-        self.pid = _server().fork(about, streams)
+        about["inside"] = self._inside
+        self.pid = _server(env.get(_PRELOAD, "")).fork(about, streams)
         self._child_created = True
         self._close_pipe_fds(*ends)
 
@@ -68,8 +87,10 @@ def run(words: Sequence[str], *, input: str | None = None, timeout: float, **abo
 
 def fits(env: Mapping[str, str]) -> bool:
     """Return whether a process with these variables may be forked: its interpreter starts as ours."""
-    is_usual = set(env) <= _FAMILIAR and all(env.get(name) == value for name, value in _FIXED.items())
-    return _CLONE is not None and is_usual and _inherited() == _first_inherited()
+    early = {name: value for name, value in env.items() if name.startswith(_READ_AT_START)}
+    early.pop(_PRELOAD, None)
+    size = sum(len(f"{name}={value}".encode(errors="surrogateescape")) + 1 for name, value in env.items())
+    return _CLONE is not None and early == _FIXED and size < _ROOM and _inherited() == _first_inherited()
 
 
 def _inherited() -> list[object]:
@@ -87,20 +108,21 @@ def _first_inherited() -> list[object]:
 
 
 @cache
-def _server() -> "_Server":
-    return _Server()
+def _server(preload: str) -> "_Server":
+    return _Server(preload)
 
 
 class _Server:
     """The end of this process: asks the process that forks."""
 
-    def __init__(self) -> None:
+    def __init__(self, preload: str) -> None:
         _first_inherited()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             end = theirs.fileno()
             command = [sys.executable, __file__, str(end)]
-            env = {"PATH": os.environ["PATH"], "ROOM": "x" * _ROOM, **_FIXED}
+            env = {"PATH": os.environ["PATH"], "TZ": "UTC", "ROOM": "x" * _ROOM, **_FIXED}
+            env |= {_PRELOAD: preload} if preload else {}
             self._process = subprocess.Popen(command, pass_fds=[end], env=env, cwd="/")
         atexit.register(self._end)
 
@@ -146,8 +168,6 @@ def _serve(end: socket.socket) -> None:
 def _import_all() -> None:
     for name in (*_COMMANDS, _CONTROLLER, "fgsched.slurm.names", "json", "logging"):
         importlib.import_module(name)
-    for name in (*_COMMANDS, _CONTROLLER):  # each runs as __main__
-        del sys.modules[name]
     import fgsched.client
 
     fgsched.client._execute = _controller  # type: ignore[assignment]
@@ -177,12 +197,14 @@ def _clone() -> int:
 
 def _become(about: dict[str, Any], streams: list[int], asking: socket.socket) -> None:
     """Run a module as the program of this process, and exit."""
-    global _asking
+    global _asking, _inside
     status = 255
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _asking = socket.socket(fileno=_arranged(streams, asking.fileno()))
         _environ(about["env"])
+        if _inside := about["inside"]:
+            _enter(*_inside)
         os.chdir(about["cwd"])
         if about["module"] == _CONTROLLER:
             os.setsid()
@@ -194,6 +216,19 @@ def _become(about: dict[str, Any], streams: list[int], asking: socket.socket) ->
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def _enter(pid: int, uid: int) -> None:
+    """Go into the mount namespace of a process, and become one of its users with their groups."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/proc/{pid}/ns/mnt") as namespace:
+        if libc.setns(namespace.fileno(), _NEW_MOUNTS):
+            raise OSError(ctypes.get_errno(), "setns")
+    if uid:
+        os.initgroups(pwd.getpwuid(uid).pw_name, uid)
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0)  # as after an execve: its files in /proc are its user's
 
 
 def _arranged(streams: list[int], asking: int) -> int:
@@ -221,6 +256,8 @@ def _environ(env: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
+    if _CRASH_AT in env:  # the module reads it when it is imported
+        importlib.reload(sys.modules["fgsched.crash"])
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     begin, end = int(fields[47]), int(fields[48])
     shown = b"".join(f"{name}={value}".encode() + b"\0" for name, value in env.items())
@@ -229,8 +266,12 @@ def _environ(env: dict[str, str]) -> None:
 
 def _ran(module: str) -> int:
     """Run a module as `python -m` does, and return the exit status."""
+    sys.modules.pop(module, None)  # it was imported, and runs as __main__
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if module == "-c":
+            exec(sys.argv.pop(1), {"__name__": "__main__"})
+        else:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -242,6 +283,7 @@ def _ran(module: str) -> int:
 def _controller(ready: int, log: int, options: tuple[str, ...]) -> Any:
     """Take the place of fgsched.client._execute: the process that forks starts the controller."""
     about = {"module": _CONTROLLER, "words": [str(3), *options], "env": dict(os.environ), "cwd": "/"}
+    about["inside"] = _inside
     null = os.open(os.devnull, os.O_RDWR)
     return _Controller(_asked(_asking, about, [null, log, log, ready]))
 

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import time
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -11,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from awaiting import rest
-from live_host import PATIENCE, Home, living
+from live_host import Home, living
 
 STARTS = ["JOBID", "PARTITION", "NAME", "USER", "ST", "START_TIME", "LIKELY_START"]
 STARTS += ["KNOWN", "GPUS", "GPU(REASON)"]
@@ -222,16 +220,9 @@ def test_what_is_likely_follows_from_earlier_runs_of_the_jobs_ahead(home):
 
 
 def slurm(home, *words):
-    command = [sys.executable, "-m", "fgsched.slurm.names", *words]
-    return subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=home.environ,
-        cwd=home.path,
-        timeout=PATIENCE,
-        check=True,
-    ).stdout
+    done = home.run(*words)
+    assert done.status == 0, done.err
+    return done.out
 
 
 @pytest.mark.parametrize("kind", ["behind a job with a limit", "begins later"])

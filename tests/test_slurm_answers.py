@@ -4,8 +4,6 @@ import json
 import os
 import pwd
 import re
-import subprocess
-import sys
 from importlib import import_module
 
 import pytest
@@ -16,7 +14,7 @@ from fgsched.slurm import scontrol, sstat
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.names import OWN
 from fgsched.system.process import TreeUse
-from live_host import PATIENCE, Home
+from live_host import Home
 
 HOST = os.uname().nodename.split(".")[0]
 WIDTH = max(len("NODELIST"), len(HOST))
@@ -48,11 +46,8 @@ def site(tmp_path_factory):
 
 def said(home, *words):
     """Return the exit status, the output and the errors of one of Slurm's names."""
-    command = [sys.executable, "-m", "fgsched.slurm.names", *words]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=home.environ, cwd=home.path, timeout=PATIENCE
-    )
-    return done.returncode, done.stdout, done.stderr
+    done = home.run(*words)
+    return done.status, done.out, done.err
 
 
 def answered(home, patch, *words):

@@ -86,9 +86,8 @@ def test_errors_have_slurms_name_and_status(home):
 
 
 def called(home, *words):
-    command = [sys.executable, "-m", "fgsched.slurm.names", *words]
-    done = subprocess.run(command, env=home.environ, capture_output=True, text=True, timeout=PATIENCE)
-    return done.returncode, done.stdout, done.stderr
+    done = home.run(*words)
+    return done.status, done.out, done.err
 
 
 @pytest.mark.parametrize("name", names())
