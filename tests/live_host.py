@@ -105,12 +105,12 @@ class Home:
         given = {"stdout": pipe, "stderr": pipe, "text": True, "errors": "replace", "timeout": PATIENCE}
         given |= {"cwd": self.path, "env": self.environ | dict(env or {})} | more
         program = [*module(command), *words]
-        if prestarted.fits(given["env"]) and set(more) <= {"input", "cwd", "stdin"}:
+        if prestarted.fits(given["env"]) and set(more) <= {"input", "cwd", "stdin", "text", "errors"}:
             done = prestarted.run(program, **given)
         else:
             done = subprocess.run([sys.executable, "-m", *program], **given)
-        err = done.stderr or ""
-        return Done(done.returncode, done.stdout or "", without_waiting(err) if isinstance(err, str) else err)
+        out, err = ("" if text is None else text for text in (done.stdout, done.stderr))
+        return Done(done.returncode, out, without_waiting(err) if isinstance(err, str) else err)
 
     def submit(
         self, script: str = "exit 0", *, count: int = 1, hold: bool = False, share: int = 2500, **more: Any

@@ -89,7 +89,7 @@ def fits(env: Mapping[str, str]) -> bool:
     """Return whether a process with these variables may be forked: its interpreter starts as ours."""
     early = {name: value for name, value in env.items() if name.startswith(_READ_AT_START)}
     early.pop(_PRELOAD, None)
-    size = sum(len(f"{name}={value}".encode(errors="surrogateescape")) + 1 for name, value in env.items())
+    size = sum(len(os.fsencode(f"{name}={value}\0")) for name, value in env.items())
     return _CLONE is not None and early == _FIXED and size < _ROOM and _inherited() == _first_inherited()
 
 
@@ -260,7 +260,7 @@ def _environ(env: dict[str, str]) -> None:
         importlib.reload(sys.modules["fgsched.crash"])
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     begin, end = int(fields[47]), int(fields[48])
-    shown = b"".join(f"{name}={value}".encode() + b"\0" for name, value in env.items())
+    shown = b"".join(os.fsencode(f"{name}={value}\0") for name, value in env.items())
     ctypes.memmove(begin, shown.ljust(end - begin, b"\0"), end - begin)
 
 

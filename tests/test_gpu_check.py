@@ -83,10 +83,7 @@ def whole_place(framework_driver, tmp_path, monkeypatch):
     env, uuid = _whole_gpu(framework_driver, tmp_path / "fake")
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(mixes, "_LATE", PATIENCE)
-    for module in (quarters, numbers):
-        monkeypatch.setattr(module, "_READY", PATIENCE)
-    return Place(sys.executable, uuid, 16 * GIB, each=0.5)
+    return Place(sys.executable, uuid, 16 * GIB, each=0.5, longer=PATIENCE)
 
 
 def _whole_gpu(framework_driver, folder):

@@ -4,12 +4,10 @@ import json
 import os
 import secrets
 import socket
-import subprocess
-import sys
 
 import pytest
 
-from live_host import living
+from live_host import Done, living
 
 BAD = {
     "no UTF-8": b"a\xff\xfeb",
@@ -45,17 +43,9 @@ def home(tmp_path_factory):
 
 def run(home, command, *words, **more):
     """Run a command with any bytes as words."""
-    module = [f"fgsched.cli.{command}"] if command.startswith("fg") else ["fgsched.slurm.names", command]
-    done = subprocess.run(
-        [sys.executable, "-m", *module, *words],
-        capture_output=True,
-        cwd=home.path,
-        env={**home.environ, **more.pop("env", {})},
-        check=False,
-        **more,
-    )
-    assert b"Traceback" not in done.stderr, done.stderr
-    assert b"internal error" not in done.stderr, done.stderr
+    done = home.run(command, *map(os.fsdecode, words), text=False, errors=None, **more)
+    assert b"Traceback" not in done.err, done.err
+    assert b"internal error" not in done.err, done.err
     return done
 
 
@@ -130,7 +120,7 @@ def as_request(home, text):
         caller.connect(str(home.places.socket))
         caller.sendall(line + b"\n")
         answer = answers.readline()
-    yield subprocess.CompletedProcess([], json.loads(answer)["error"]["exit"], answer, b"")
+    yield Done(json.loads(answer)["error"]["exit"], answer, b"")
 
 
 def as_configuration(home, text):
@@ -168,30 +158,30 @@ def is_harmless(said):
 @pytest.mark.parametrize("enter", ENTRANCES)
 def test_what_cannot_be_shown_is_refused_or_escaped_wherever_it_enters(home, enter, kind):
     for done in enter(home, BAD[kind]):
-        assert done.returncode in TAKEN_OR_REFUSED
-        said = is_harmless(done.stdout + done.stderr)
-        assert said or not done.returncode, "a refusal has a reason"
+        assert done.status in TAKEN_OR_REFUSED
+        said = is_harmless(done.out + done.err)
+        assert said or not done.status, "a refusal has a reason"
 
 
 @pytest.fixture(scope="module")
 def filled(home):
     for enter in ENTRANCES:
         for kind in ("no UTF-8", "escapes of a terminal", "a change of direction"):
-            assert all(done.returncode in TAKEN_OR_REFUSED for done in enter(home, BAD[kind]))
+            assert all(done.status in TAKEN_OR_REFUSED for done in enter(home, BAD[kind]))
     return home
 
 
 @pytest.mark.parametrize("words", READERS)
 def test_whatever_has_entered_each_list_is_shown_and_can_be_read(filled, words):
     done = run(filled, *words)
-    assert (done.returncode, done.stderr) == (0, b"")
-    text = is_harmless(done.stdout)
+    assert (done.status, done.err) == (0, b"")
+    text = is_harmless(done.out)
     assert text
     if "--json" in words:
         json.loads(text)
 
 
 def test_all_is_read_by_the_next_controller(home):
-    assert run(home, "fgsched", "stop").returncode == 0
+    assert run(home, "fgsched", "stop").status == 0
     home.disconnect()
-    assert run(home, "fgq", "--json").returncode == 0
+    assert run(home, "fgq", "--json").status == 0

@@ -31,6 +31,7 @@ BROKE = [  # seed, days, what was wrong
     (33, 21.0, "a log was lost with the name that a killed controller had given it"),
     (301, 30.0, "the log of the accounts was lost with its name: a sync of the directory had failed"),
 ]
+MOST = 10.0  # days of these: a changed controller has another history; what each showed has its own test
 DAYS, PACE = 100, 0.03  # of a calm history
 FAULTS = ("kills", "power cuts", "stops", "reboots", "disk errors", "disk full", "accountants killed")
 
@@ -80,7 +81,7 @@ def test_no_promise_is_broken_in_two_thousand_calm_days(tmp_path, part):
     assert sum(len(world.host.runs) for world in worlds) > 20
 
 
-@pytest.mark.parametrize(("seed", "days"), [broken[:2] for broken in BROKE])
+@pytest.mark.parametrize(("seed", "days"), [(seed, min(days, MOST)) for seed, days, _ in BROKE])
 def test_no_promise_is_broken_in_histories_that_broke_one(tmp_path, seed, days):
     assert lived(seed, tmp_path / str(seed), days).counts["disk errors"]
 

@@ -142,7 +142,7 @@ def _bare(place: Place, mix: Mix) -> list[dict[str, Any]]:
     with ExitStack() as stack:
         words = [job.words(place.each, begin) for job in mix.jobs]
         running = [stack.enter_context(place.begin(*one, TURNS=probing.turns(place))) for one in words]
-        printed = [one.process.communicate(timeout=place.each + _LATE)[0] for one in running]
+        printed = [one.process.communicate(timeout=place.each + _LATE + place.longer)[0] for one in running]
     return [decoded(text) for text in printed]
 
 
@@ -160,7 +160,7 @@ def _as_jobs(place: Place, client: Any, home: Path, mix: Mix) -> tuple[list[dict
     jobs = submit(client, home, wanted)
     time.sleep(max(0.0, begin - probing.clock(0)))
     how = jobs.pacing()
-    jobs.wait(place.each + _LATE)
+    jobs.wait(place.each + _LATE + place.longer)
     return jobs.said(), how
 
 

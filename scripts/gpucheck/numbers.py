@@ -17,29 +17,29 @@ _ONE_GPU = "this host has one GPU: how the driver counts beside closed nodes nee
 def section(place: Place) -> Iterator[Row]:
     """Compare the numbers in jobs with the GPUs that CUDA and NVML show there."""
     with place.controller(_SETTINGS) as (client, home):
-        yield from _job(submit(client, home, [Wanted(_LOOK, share=0.5)]), "half of a GPU")
+        yield from _job(place, submit(client, home, [Wanted(_LOOK, share=0.5)]), "half of a GPU")
         if place.count < 2:
             yield row("a job beside another one", None, _ONE_GPU)
             return
         with gate(home) as held:
             first = submit(client, home, [Wanted(f"echo '{{}}' >@OUT@; read line <{held}")])
-            first.until_printed(_READY)
+            first.until_printed(_READY + place.longer)
             for gpus in {1, min(2, place.count - 1)}:
                 yield from _job(
-                    submit(client, home, [Wanted(_LOOK, gpus=gpus)]), f"{gpus} GPUs, not the first"
+                    place, submit(client, home, [Wanted(_LOOK, gpus=gpus)]), f"{gpus} GPUs, not the first"
                 )
                 bare = submit(client, home, [Wanted(_LOOK, gpus=gpus, tier="none")])
-                yield from _without_hook(bare, f"{gpus} GPUs, not the first, without the hook")
+                yield from _without_hook(place, bare, f"{gpus} GPUs, not the first, without the hook")
 
 
-def _said(jobs: Submitted) -> dict[str, Any]:
-    jobs.until_printed(_READY)
-    jobs.wait(_READY)
+def _said(place: Place, jobs: Submitted) -> dict[str, Any]:
+    jobs.until_printed(_READY + place.longer)
+    jobs.wait(_READY + place.longer)
     return jobs.said()[0]
 
 
-def _job(jobs: Submitted, what: str) -> Iterator[Row]:
-    told = _said(jobs)
+def _job(place: Place, jobs: Submitted, what: str) -> Iterator[Row]:
+    told = _said(place, jobs)
     others = jobs.shown()[0].other_gpus
     words, uuids = told["words"], told["uuids"]
     are_numbers = words == [str(at) for at in range(len(uuids))]
@@ -64,10 +64,10 @@ def _job(jobs: Submitted, what: str) -> Iterator[Row]:
     )
 
 
-def _without_hook(jobs: Submitted, what: str) -> Iterator[Row]:
+def _without_hook(place: Place, jobs: Submitted, what: str) -> Iterator[Row]:
     """Measure how the driver itself counts GPUs whose nodes are closed."""
     try:
-        told = _said(jobs)
+        told = _said(place, jobs)
     except NotHere as reason:
         yield row(what, None, str(reason))
         return

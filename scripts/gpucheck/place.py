@@ -18,7 +18,7 @@ from gpucheck.sheet import NotHere
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 _CPUS = "[host]\ncpus = 64\n"  # so that the jobs of a check run at once on any host
-PATIENCE = 90  # seconds that a program may take
+_LATEST = 90.0  # seconds that a program may take
 PROGRAMS = Path(__file__).with_name("programs.py")
 _TORCH_PROGRAMS = Path(__file__).with_name("torch_programs.py")
 _TORCH = "import torch, sys; sys.exit(not torch.cuda.is_available())"
@@ -35,6 +35,7 @@ class Live:
 
     process: "subprocess.Popen[str]"
     first: str  # line that it said
+    patience: float  # seconds that it may take to its end
 
     @property
     def pid(self) -> int:
@@ -54,7 +55,7 @@ class Live:
 
     def end(self, last: str = "") -> str:
         """Send a line to the program, or close its input, and wait; return its remaining output."""
-        return self.process.communicate(last, timeout=PATIENCE)[0]
+        return self.process.communicate(last, timeout=self.patience)[0]
 
 
 @dataclass
@@ -92,7 +93,13 @@ class Place:
     kept: dict[str, bool] = field(default_factory=dict)
     log: Path | None = None  # receives what every program printed
     each: float = 3.0  # seconds of a mix of jobs
+    longer: float = 0.0  # seconds added to what may be waited for, on a slow host
     turns: str = ""  # of the kernel of `probe` in a microsecond; "": not measured yet
+
+    @property
+    def patience(self) -> float:
+        """Return the seconds that a program may take."""
+        return _LATEST + self.longer
 
     def program(self, verb: str, *words: object) -> list[str]:
         return [self.python, str(PROGRAMS), str(ROOT), verb, *map(str, words)]
@@ -103,7 +110,7 @@ class Place:
     def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
         """Run a program without a share to its end."""
         done = subprocess.run(
-            words, env=self.env | env, capture_output=True, text=True, timeout=PATIENCE, check=False
+            words, env=self.env | env, capture_output=True, text=True, timeout=self.patience, check=False
         )
         self.record(words, env, done.returncode, done.stdout + done.stderr)
         return done
@@ -135,7 +142,7 @@ class Place:
             ) as process,
         ):
             try:
-                yield Live(process, "")
+                yield Live(process, "", self.patience)
             finally:
                 process.kill()
                 errors.seek(0)
@@ -223,7 +230,7 @@ def torch_or_not(place: Place) -> None:
         raise NotHere(f"{place.python} has a PyTorch that cannot use the GPU")
 
 
-def find(python: str, log: Path | None = None, each: float = 3.0) -> Place:
+def find(python: str, log: Path | None = None, each: float = 3.0, longer: float = 0.0) -> Place:
     """Return the first GPU. Raises NotHere, with the reason, if there is none or it cannot be shared."""
     try:
         import pynvml
@@ -238,4 +245,4 @@ def find(python: str, log: Path | None = None, each: float = 3.0) -> Place:
         raise NotHere(f"this host has no NVIDIA GPU that can be used: {error}") from error
     about = f"{name}, {total // MIB} MiB, driver {pynvml.nvmlSystemGetDriverVersion()}"
     print(f"GPU 0: {about}")
-    return Place(python, uuid, total, count, about, log=log, each=each)
+    return Place(python, uuid, total, count, about, log=log, each=each, longer=longer)

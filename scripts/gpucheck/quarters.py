@@ -18,7 +18,7 @@ def section(place: Place) -> Iterator[Row]:
         fill = " ".join(probing.command("fill", _PART))
         wanted = [Wanted(f"PROBE_OUT=@OUT@ exec {fill} <{held}", share=0.25)] * 4
         jobs = submit(client, home, wanted)
-        jobs.until_printed(_READY)
+        jobs.until_printed(_READY + place.longer)
         used, told = place.ask("used")["used"], jobs.said()
     for at, one in enumerate(told, 1):
         seen = f"told {one['free'] // MIB} MiB free, took {one['asked'] // MIB}, status {one['status']}"
