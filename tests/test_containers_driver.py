@@ -53,11 +53,11 @@ def host(built_driver, tmp_path_factory, runtime):
 
 
 def options(host, runtime):
-    """Return the options for a job in the container, which shows the folder of the fake driver."""
+    """Return the options for a job in the container, which shows the fake driver and its cards."""
     return (
         "--gpus=0.5",
         f"--container={runtime.image}",
-        f"--container-mounts={host.driver.folder}",
+        f"--container-mounts={host.driver.folder},{host.driver.state.parent}",
     )
 
 
