@@ -20,17 +20,6 @@ from fgsched.system.processfiles import ProcessFiles, read_bounded
 ANN, BOB = 4001, 4002
 needs_users = pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0")
 
-# Maps a file past the cache, while another program waits for a page of the file in the cache: the kernel
-# waits for this page with the memory map of the process locked.
-_MAPS = """
-import ctypes, mmap, os, sys
-descriptor = os.open(sys.argv[1], os.O_RDONLY)
-os.setresuid(*[int(sys.argv[2])] * 3)
-ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # dumpable: /proc/PID is the user's
-os.write(1, b"opened\\n")
-os.read(0, 1)
-mmap.mmap(descriptor, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ)
-"""
 _LONG = "x" * 20_000
 
 
@@ -49,7 +38,7 @@ def running(*command, uid, **variables):
 @contextmanager
 def hanging(file, *, uid, **variables):
     """Run a program whose variables cannot be read while the file system is mounted: until the block ends."""
-    program = (sys.executable, "-c", _MAPS, str(file.place), str(uid))
+    program = (sys.executable, "-c", silent.MAPS, str(file.place), str(uid))
     with running(*program, uid=0, **variables) as child:
         assert child.stdout.readline() == b"opened\n"
         with running("cat", file.place, uid=0):
@@ -61,12 +50,7 @@ def hanging(file, *, uid, **variables):
             try:
                 yield child
             finally:
-                release(file)
-
-
-def release(file):
-    """End the file system, so that all who wait for it go on."""
-    subprocess.run(["umount", "-f", file.place], check=False, stderr=subprocess.DEVNULL)
+                file.release()
 
 
 @pytest.fixture
@@ -123,7 +107,7 @@ def test_a_user_is_read_again_when_the_hanging_helper_has_exited_and_a_minute_is
         owners = {child.pid: ANN, sleeper.pid: ANN}
         assert files.read(owners, "environ", bytes) == {}
         now[0] += 3600
-        release(unread)
+        unread.release()
         files._hanging[ANN][0].wait(60)
         assert b"A=b" in files.read({sleeper.pid: ANN}, "environ", bytes)[sleeper.pid].split(b"\0")
     files.close()

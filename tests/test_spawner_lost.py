@@ -3,13 +3,18 @@
 import errno
 import os
 import random
+import shlex
 import signal
 import socket
-from contextlib import suppress
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
-from awaiting import until
+import silent
+from awaiting import rest, state_of, until
 from fixtures_spawner import NEEDS_SPAWNER
 from spawner_driver import (
     ALL,
@@ -305,3 +310,63 @@ def test_a_tracer_does_not_keep_a_lost_job(spawner, gate, options, survives):
         kill_shepherd(job)
         result = noticed(spawner, job)
         assert (result.cause, result.lost, result.survivor) == ("timeout", 1, pid if survives else 0)
+
+
+@contextmanager
+def unreadable_process(spawner, gate, go, tmp_path, **fields):
+    """Yield a job without a shepherd, and its process in another session whose variables are never read."""
+    (tmp_path / "unread").write_bytes(b"")
+    wait = Gate(tmp_path / "map")
+    command = shlex.join([sys.executable, "-c", silent.MAPS, str(tmp_path / "unread"), "0"])
+    script = f"#!/bin/sh\nsetsid {command} <map >gate &\nread -r code <go\nexit $code\n"
+    with silent.unread(tmp_path / "unread") as file:
+        job = spawner.launch(script, env=environment(spawner), last_wait=100, leftover_grace=20, **fields)
+        assert gate.line() == "opened"
+        with subprocess.Popen(["cat", file.place], stdout=subprocess.DEVNULL):
+            try:
+                assert file.is_read.wait(PATIENCE)
+                (pid,) = [each for each in children_of(job.answer.pid) if os.getsid(each) == each]
+                os.write(wait.fd, b"\n")
+                while state_of(pid) != "D":
+                    rest()
+                kill_shepherd(job)
+                yield job, pid
+            finally:
+                file.release()
+
+
+def children_of(shepherd):
+    """Return the processes below the script of a job."""
+    (script,) = Path(f"/proc/{shepherd}/task/{shepherd}/children").read_text().split()
+    return [int(pid) for pid in Path(f"/proc/{script}/task/{script}/children").read_text().split()]
+
+
+@pytest.mark.root
+@silent.needs_fuse
+def test_a_process_whose_variables_are_never_read_keeps_neither_the_spawner_nor_another_job(
+    spawner, gate, go, tmp_path
+):
+    with unreadable_process(spawner, gate, go, tmp_path) as (job, pid):
+        os.write(go.fd, b"6\n")
+        result = noticed(spawner, job)
+        assert (result.cause, result.exit_code, result.lost, result.survivor) == ("exit", 6, 1, pid)
+        assert spawner.launch("#!/bin/sh\nexit 7\n", job=2).result().exit_code == 7
+
+
+@pytest.mark.root
+@silent.needs_fuse
+def test_a_process_whose_variables_are_never_read_ends_with_the_last_lost_job_of_its_user(
+    spawner, gate, go, tmp_path
+):
+    other_gate, other_go = Gate(tmp_path / "other-gate"), Gate(tmp_path / "other-go")
+    script = "#!/bin/sh\necho >other-gate\nread -r code <other-go\nexit $code\n"
+    other = spawner.launch(script, env=environment(spawner, 2), job=2, last_wait=100, leftover_grace=20)
+    other_gate.line()
+    with unreadable_process(spawner, gate, go, tmp_path) as (job, pid):
+        kill_shepherd(other)
+        os.write(go.fd, b"6\n")
+        first = noticed(spawner, job)
+        assert (first.exit_code, first.survivor) == (6, 0)
+        os.write(other_go.fd, b"7\n")
+        result = noticed(spawner, other)
+        assert (result.exit_code, result.survivor) == (7, pid)

@@ -1,17 +1,28 @@
 # Jobs whose shepherd was killed: the spawner inherits their processes and supervises them until they end.
 #
 # Exports: keep_only, keeper, n_slots, n_taken, reap_all, tend_all.
-# Needs: result (finish); state (Slot, answer, boot, crash_at, fail, path_of, slot_at, tell_over); text (put,
-#   put_number); tree (find_job, found, listing, n_found, stat_field); watch (act_on_time, add_use,
-#   begin_clearing, next_due, record_end, record_unreaped).
+# Needs: result (finish); state (Slot, answer, boot, crash_at, fail, now, path_of, read_small, slot_at, tell_over);
+#   text (put, put_number); tree (find_job, found, listing, n_found, stat_field); watch (act_on_time,
+#   add_use, begin_clearing, next_due, record_end, record_unreaped).
 
 cdef enum:
     NO_KEEPER = -1  # a taken-over job without a shepherd or closer
     MOST_CLOSERS = 5  # closers that may be killed before the job is given up
+    READER_PATIENCE = 1000  # ms without an answer of a child that waits
+    READER_BUSY = 10000  # ms without an answer of a child that runs, on a host that is overloaded
+    READER_PAUSE = 60000  # ms for which no environment is read after that
+
+cdef enum Sign:
+    NO_SIGN = 0
+    OF_THIS  # the process belongs to this job
+    OF_ANOTHER
 
 cdef pid_t keeper[4096]  # of each slot: its shepherd or closer; 0: the slot is free
 cdef int n_slots  # number of slots ever used
 cdef int n_taken
+cdef char signs[65536]  # of the processes in `found`
+cdef pid_t reader  # a child that hangs; 0: none
+cdef int64_t reads_again_at  # CLOCK_MONOTONIC, ms
 
 
 cdef int kept_by(pid_t pid) noexcept nogil:
@@ -53,30 +64,148 @@ cdef int is_in_session_of_a_job(pid_t pid, uint64_t session) noexcept nogil:
     return 0
 
 
-cdef int belongs(pid_t pid, const Slot *slot) noexcept nogil:
-    """Return whether an inherited process belongs to this job, by its session or its environment.
-
-    A process with neither sign is taken for the job's if no other job is taken over. The signs are examined
-    first, since another shepherd may have died whose end is not known yet.
-    """
-    cdef char variable[4096 + 16]
+cdef int session_sign(pid_t pid, const Slot *slot) noexcept nogil:
+    """Return what the session of an inherited process says about its job."""
     cdef uint64_t session = stat_field(pid, 6)
+    if kept_by(pid) >= 0 or pid == reader:
+        return OF_ANOTHER
     if pid == slot.main or session == <uint64_t> slot.main:
-        return 1
-    if is_in_session_of_a_job(pid, session):
-        return 0
-    put(put(variable, b"FG_JOB_DIR="), path_of(slot, b"/job/", b""))
+        return OF_THIS
+    return OF_ANOTHER if is_in_session_of_a_job(pid, session) else NO_SIGN
+
+
+cdef char environment_sign(pid_t pid, const char *variable) noexcept nogil:
     if has_variable(pid, variable, strlen(variable) + 1):
+        return OF_THIS
+    return OF_ANOTHER if has_variable(pid, b"FG_JOB_DIR=", 11) else NO_SIGN
+
+
+cdef void read_environments(const Slot *slot, int first, int write_to) noexcept nogil:
+    """Write the sign of each process without one, from found[first] on. Runs in a child, since it may never return."""
+    cdef char variable[4096 + 16]
+    cdef char sign
+    cdef int i
+    put(put(variable, b"FG_JOB_DIR="), path_of(slot, b"/job/", b""))
+    for i in range(first, n_found):
+        if signs[i] == NO_SIGN:
+            sign = environment_sign(found[i].pid, variable)
+            if write(write_to, &sign, 1) != 1:
+                return
+
+
+cdef pid_t begin_reading(const Slot *slot, int first, int *read_from) noexcept nogil:
+    """Start that child. Return its pid, or -1."""
+    cdef int ends[2]
+    if pipe2(ends, O_CLOEXEC) < 0:
+        return -1
+    cdef pid_t pid = fork()
+    if pid == 0:
+        dup2(ends[1], 0)
+        syscall(SYS_close_range, 1, LAST_DESCRIPTOR, 0)
+        read_environments(slot, first, 0)
+        _exit(0)
+    close(ends[1])
+    if pid < 0:
+        close(ends[0])
+    read_from[0] = ends[0]
+    return pid
+
+
+cdef int waits(pid_t pid) noexcept nogil:
+    """Return whether a process needs no processor."""
+    cdef char path[64]
+    cdef char text[1024]
+    put(put_number(put(path, b"/proc/"), pid), b"/stat")
+    if read_small(path, text, sizeof(text)) <= 0:
         return 1
-    return n_taken == 1 and not has_variable(pid, b"FG_JOB_DIR=", 11)
+    cdef const char *at = strrchr(text, c')')
+    return at == NULL or at[2] != c'R'
+
+
+cdef int next_sign(pid_t pid, int read_from, char *sign) noexcept nogil:
+    """Return whether the child has told a sign, and does not hang."""
+    cdef pollfd awaited
+    cdef int64_t began = now()
+    awaited.fd = read_from
+    awaited.events = <short> POLLIN
+    while poll(&awaited, 1, READER_PATIENCE) == 0:
+        if waits(pid) or now() - began >= READER_BUSY:
+            return 0
+    return read(read_from, sign, 1) == 1
+
+
+cdef void read_signs(const Slot *slot, int first) noexcept nogil:
+    """Decide by their environment about the processes in `found` without a sign. One that is not read has none.
+
+    A user's process can wait for the user's own file system (FUSE) with its memory map locked. A reader of its
+    environment then waits as well, even after SIGKILL. So a child reads, and after one that hangs nobody reads for a
+    minute, nor before it has ended.
+    """
+    global reader, reads_again_at
+    cdef int i, read_from
+    if reader or now() < reads_again_at:
+        return
+    cdef pid_t pid = begin_reading(slot, first, &read_from)
+    if pid < 0:
+        return
+    for i in range(first, n_found):
+        if signs[i] == NO_SIGN and not next_sign(pid, read_from, &signs[i]):
+            kill(pid, SIGKILL)
+            reader = pid
+            reads_again_at = now() + READER_PAUSE
+            break
+    close(read_from)
+    if reader != pid:
+        waitpid(pid, NULL, 0)
+
+
+cdef uid_t real_uid(pid_t pid) noexcept nogil:
+    """Return the real uid of a process, which a setuid program does not change; -1 if the process is gone."""
+    cdef char path[64]
+    cdef char text[1024]
+    cdef const char *at
+    put(put_number(put(path, b"/proc/"), pid), b"/status")
+    if read_small(path, text, sizeof(text)) <= 0:
+        return <uid_t> -1
+    at = strstr(text, b"\nUid:")
+    return <uid_t> -1 if at == NULL else <uid_t> strtoul(at + 5, NULL, 10)
+
+
+cdef int n_taken_of(uid_t uid) noexcept nogil:
+    """Return the number of taken-over jobs of a user."""
+    cdef int i, count = 0
+    for i in range(n_slots):
+        if keeper[i] and slot_at(i).lost and slot_at(i).head.uid == uid:
+            count += 1
+    return count
+
+
+cdef int is_the_only_job(const Slot *slot, pid_t pid) noexcept nogil:
+    """Return whether no other taken-over job can be that of a process without a sign."""
+    cdef uid_t uid
+    if n_taken == 1:
+        return 1
+    uid = real_uid(pid)
+    return uid == slot.head.uid and n_taken_of(uid) == 1
 
 
 cdef void keep_only(const Slot *slot) noexcept nogil:
-    """Keep in `found` only those of the spawner's children that belong to one taken-over job."""
+    """Keep in `found` only those of the spawner's children that belong to one taken-over job.
+
+    They do by their session or their environment. A process without a sign is taken for the job's if its user has no
+    other taken-over job: the last of them ends what is left. The signs count first, since another shepherd may have
+    died whose end is not known yet.
+    """
     global n_found
-    cdef int i, kept = 0
+    cdef int i, kept = 0, first = -1
     for i in range(n_found):
-        if kept_by(found[i].pid) < 0 and belongs(found[i].pid, slot):
+        signs[i] = session_sign(found[i].pid, slot)
+        if signs[i] == NO_SIGN and first < 0:
+            first = i
+    if first >= 0:
+        read_signs(slot, first)
+    for i in range(n_found):
+        if signs[i] == OF_THIS or (signs[i] == NO_SIGN and is_the_only_job(slot, found[i].pid)):
             found[kept] = found[i]
             kept += 1
     n_found = kept
@@ -181,6 +310,7 @@ cdef int reap_all() noexcept nogil:
 
     A job is taken over before its killed shepherd is reaped, so that the controller finds one or the other.
     """
+    global reader
     cdef siginfo_t info
     cdef rusage used
     cdef int index
@@ -190,6 +320,8 @@ cdef int reap_all() noexcept nogil:
             return 0
         if info.si_pid == 0:
             return 1
+        if info.si_pid == reader:
+            reader = 0
         index = kept_by(info.si_pid)
         if index < 0 and n_taken:
             note_orphan(&info, &used)
