@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from compiled import compiled
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _FORCE, _DETACH = 1, 2  # of umount2(2)
 
@@ -112,3 +114,26 @@ def unread(place: Path) -> Iterator[Unread]:
         _LIBC.umount2(os.fsencode(place), _DETACH)
         server.join(10)
         os.close(device)
+
+
+def executing_program() -> Path:
+    """Return the compiled tests/executing.c, which tells what it does."""
+    source = Path(__file__).with_name("executing.c")
+
+    def make(folder: Path) -> None:
+        subprocess.run(["cc", "-static", "-o", folder / "executing", source], check=True)
+
+    return compiled("executing", [source], ["-static"], make) / "executing"
+
+
+def until_it_waits(pid: int) -> None:
+    """Wait until a reader of a process waits: it executes a program then."""
+    while True:
+        reader = subprocess.Popen(["cat", f"/proc/{pid}/auxv"], stdout=subprocess.DEVNULL)
+        try:
+            reader.wait(1)
+        except subprocess.TimeoutExpired:
+            return
+        finally:
+            reader.kill()
+            reader.wait()

@@ -2,6 +2,8 @@
 
 import os
 import resource
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ import pytest
 import silent
 from awaiting import PATIENCE, rest, state_of
 from fgsched.gpus.processes import ProcessNames
+from fgsched.launch import regions
 from fgsched.launch.launcher import started_below
 from fgsched.system import process, processfiles
 from fgsched.system.preloading import why_not_preloaded
@@ -95,6 +98,42 @@ def test_what_a_silent_process_on_a_gpu_is_called_and_lacks_is_told_without_wait
         assert process.maps(child.pid, "libfgshim.so") is None
         assert why_not_preloaded(child.pid) == ""
         assert not process.is_own_supervisor(child.pid)
+
+
+@pytest.mark.root
+@pytest.mark.compiler
+@needs_users
+@silent.needs_fuse
+def test_root_waits_for_no_process_that_waits_inside_an_execution(unread, tmp_path):
+    program = shutil.copy(silent.executing_program(), tmp_path / "executing")
+    tmp_path.chmod(0o711)
+    with (
+        running(program, unread.place, str(ANN), uid=0, FG_JOB_DIR="/run/job/1.1") as holder,
+        running("sleep", "1000000", uid=BOB, FG_JOB_DIR="/run/job/2.1") as sleeper,
+    ):
+        pid = int(holder.stdout.readline())
+        with running("cat", unread.place, uid=0):
+            try:
+                assert unread.is_read.wait(PATIENCE)
+                holder.stdin.write(b"\n")
+                holder.stdin.flush()
+                silent.until_it_waits(pid)
+                began = time.monotonic()
+                assert process.parents()[pid] == holder.pid
+                assert process.ancestry(pid)[holder.pid] == os.getpid()
+                identity = process.identify(pid)
+                assert process.is_alive(identity)
+                assert [each.pid for each in process.descendants(holder.pid)] == [pid]
+                assert [each.pid for each in process.processes_of_job("/run/job/2.1")] == [sleeper.pid]
+                assert not process.is_own_supervisor(pid)
+                assert regions._described(pid) == ""
+                assert process.use_of([pid, sleeper.pid]).rss > 0
+                assert ProcessNames().of([pid])[pid].uid == ANN
+                assert process.kill(identity, signal.SIGKILL)
+                assert time.monotonic() - began < 60
+            finally:
+                os.kill(pid, signal.SIGKILL)
+                unread.release()
 
 
 @pytest.mark.root

@@ -16,6 +16,7 @@ import pytest
 import silent
 from awaiting import rest, state_of, until
 from fixtures_spawner import NEEDS_SPAWNER
+from silent import until_it_waits
 from spawner_driver import (
     ALL,
     ANSWER,
@@ -370,3 +371,32 @@ def test_a_process_whose_variables_are_never_read_ends_with_the_last_lost_job_of
         os.write(other_go.fd, b"7\n")
         result = noticed(spawner, other)
         assert (result.exit_code, result.survivor) == (7, pid)
+
+
+@pytest.mark.root
+@silent.needs_fuse
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_process_that_waits_inside_an_execution_keeps_no_job_beyond_its_limit(
+    spawner, gate, go, tmp_path, is_lost
+):
+    (tmp_path / "unread").write_bytes(b"")
+    wait = Gate(tmp_path / "map")
+    command = f"{silent.executing_program()} {tmp_path / 'unread'} 0"
+    script = f"#!/bin/sh\n{command} <map >gate &\nread -r code <go\n"
+    with silent.unread(tmp_path / "unread") as file:
+        job = spawner.launch(script, env=environment(spawner), time_limit=SOON, grace=20, last_wait=100)
+        pid = gate.number()
+        (holder,) = children_of(job.answer.pid)
+        with subprocess.Popen(["cat", file.place], stdout=subprocess.DEVNULL):
+            try:
+                assert file.is_read.wait(PATIENCE)
+                os.write(wait.fd, b"\n")
+                until_it_waits(pid)
+                if is_lost:
+                    kill_shepherd(job)
+                result = noticed(spawner, job) if is_lost else job.result()
+                assert (result.cause, result.lost) == ("timeout", is_lost)
+                assert result.survivor in (holder, pid)
+                assert spawner.launch("#!/bin/sh\nexit 7\n", job=2).result().exit_code == 7
+            finally:
+                file.release()

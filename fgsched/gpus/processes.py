@@ -31,7 +31,7 @@ class ProcessNames:
         for pid in pids:
             if (identity := identify(pid)) is None:
                 continue
-            start, person = earlier.get(pid, (0, None))
+            start, person = earlier.get(pid, (-1, None))
             entry = person if start == identity.start else _person(pid)
             if entry is not None:
                 self._known[pid] = identity.start, entry

@@ -18,7 +18,7 @@ from fgsched.lifecycle.enforcement import is_hooked
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.system.preloading import why_not_preloaded
-from fgsched.system.process import maps, parents
+from fgsched.system.process import maps, parents, program_of
 
 log = logging.getLogger(__name__)
 HOOK = "libfgshim.so"
@@ -167,7 +167,7 @@ def _children() -> dict[int, list[int]]:
 def _program(pid: int) -> str:
     """Return the path of the program of a process; "" if it cannot be read."""
     try:
-        return os.readlink(f"/proc/{pid}/exe")
+        return program_of(pid)
     except OSError:
         return ""
 

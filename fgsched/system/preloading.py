@@ -6,7 +6,7 @@ Jobs and commands of users get these variables, and the own interpreters do not.
 import struct
 from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from shlex import quote
 
 _HEADER = struct.Struct("<4sB11xHHIQQQIHHHHHH")  # of an ELF file of 64 bits
@@ -58,8 +58,10 @@ def _linker_of(read: Callable[[int, int], bytes]) -> str:
 
 def _is_secure(pid: int) -> bool:
     """Tell whether the dynamic linker of a process ignored LD_PRELOAD; False if this user may not know."""
+    from fgsched.system.process import file_of
+
     try:
-        data = Path(f"/proc/{pid}/auxv").read_bytes()  # of a copy in the kernel
+        data = file_of(pid, "auxv")
     except OSError:
         return False
     pairs = struct.iter_unpack("@LL", data[: len(data) // 16 * 16])

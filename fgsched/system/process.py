@@ -17,13 +17,16 @@ from typing import TypeVar
 from msgspec import Struct
 
 from fgsched.system import processfiles
-from fgsched.system.processfiles import ProcessFiles, read_bounded
+from fgsched.system.processfiles import ProcessFiles, read_of
 
 T = TypeVar("T")
 Watch = Callable[[int, Callable[[], None]], None]  # (pidfd, called when the process has exited)
 _PROC = Path("/proc")
 CANCEL_STEP = signals.SIGRTMIN + 2  # tells srun to end its step; SIGTERM can be for the whole job
 _EXITED_STATES = "ZXx"  # states of processes that have exited: a zombie holds only its exit status
+_STATUS = re.compile(rb"\nState:\t(\w).*?\nPPid:\t(\d+).*?\nUid:\t(\d+)", re.DOTALL)
+_STAT = 4096  # bytes of /proc/PID/stat that are read
+UNREAD = 0  # start of a process whose user is silent
 
 
 class Identity(Struct, frozen=True):
@@ -66,10 +69,10 @@ def _reap(pidfd: int) -> None:
     os.close(pidfd)
 
 
-class _Stat(Struct, frozen=True):
+class _Status(Struct, frozen=True):
     state: str
     parent: int
-    start: int
+    owner: int  # real uid
 
 
 @cache
@@ -79,11 +82,20 @@ def boot_id() -> str:
 
 
 def identify(pid: int) -> Identity | None:
-    """Return the identity of the process with this pid, or None if there is none or it is a zombie."""
-    stat = _stat(pid)
-    if stat is None or stat.state in _EXITED_STATES:
-        return None
-    return Identity(pid, stat.start, boot_id())
+    """Return the identity of the process with this pid, or None if there is none or it is a zombie.
+
+    The start time is UNREAD for root, if it has had no answer about the processes of their user lately.
+    """
+    status = _status(pid)
+    return None if status is None or status.state in _EXITED_STATES else _identity(pid, status)
+
+
+def _identity(pid: int, status: _Status) -> Identity | None:
+    try:
+        stat = _content_of(pid, status.owner, "stat", size=_STAT)
+    except OSError:
+        return Identity(pid, UNREAD, boot_id()) if is_silent(status.owner) else None
+    return Identity(pid, _start_in(stat), boot_id())
 
 
 def started_at(pid: int, now: float) -> float | None:
@@ -95,16 +107,19 @@ def started_at(pid: int, now: float) -> float | None:
 
 
 def is_alive(identity: Identity) -> bool:
-    """Return whether the process still runs."""
-    return identify(identity.pid) == identity
+    """Return whether the process still runs, as far as it is known: of a silent user only the pid is."""
+    now = identify(identity.pid)
+    if now is not None and UNREAD in (now.start, identity.start):
+        return now.boot == identity.boot
+    return now == identity
 
 
 def is_unreaped(identity: Identity) -> bool:
     """Return whether the process has exited and is not reaped yet by its parent, a spawner of this user."""
-    stat = _stat(identity.pid)
-    if stat is None or stat.state != "Z" or Identity(identity.pid, stat.start, boot_id()) != identity:
+    status = _status(identity.pid)
+    if status is None or status.state != "Z" or _identity(identity.pid, status) != identity:
         return False
-    return is_own_supervisor(stat.parent)
+    return is_own_supervisor(status.parent)
 
 
 def open_pidfd(identity: Identity) -> int | None:
@@ -140,18 +155,18 @@ def kill(identity: Identity, signal: int) -> bool:
 
 def parents() -> dict[int, int]:
     """Return {pid: parent pid} of all living processes."""
-    stats = ((pid, _stat(pid)) for pid in _pids())
-    return {pid: stat.parent for pid, stat in stats if stat and stat.state not in _EXITED_STATES}
+    states = ((pid, _status(pid)) for pid in _pids())
+    return {pid: status.parent for pid, status in states if status and status.state not in _EXITED_STATES}
 
 
 def ancestry(pid: int) -> dict[int, int]:
     """Return {pid: parent pid} of a living process and its ancestors; {} if there is no such process."""
     parent_of: dict[int, int] = {}
     while pid > 0 and pid not in parent_of:
-        stat = _stat(pid)
-        if stat is None or stat.state in _EXITED_STATES:
+        status = _status(pid)
+        if status is None or status.state in _EXITED_STATES:
             break
-        parent_of[pid], pid = stat.parent, stat.parent
+        parent_of[pid], pid = status.parent, status.parent
     return parent_of
 
 
@@ -186,8 +201,11 @@ def processes_of_job(job_dir: str | os.PathLike[str], uid: int | None = None) ->
         uid: the owner of the job; processes of other users than the owner and root are omitted.
     """
     mark = b"FG_JOB_DIR=" + os.fsencode(job_dir)
-    identities = {pid: identity for pid in _pids() if (identity := identify(pid))}
     uids = None if uid is None else {uid}
+    stats = _files(_pids(), "stat", bytes, uids, _STAT)
+    identities = {
+        pid: Identity(pid, _start_in(stat), boot_id()) for pid, stat in stats.items() if _lives(stat)
+    }
     is_marked = _files(identities, "environ", lambda variables: mark in variables.split(b"\0"), uids)
     return [identities[pid] for pid in is_marked if is_marked[pid]]
 
@@ -202,12 +220,8 @@ def may_be_of(pid: int, uid: int) -> bool:
 
 def owner_of(pid: int) -> int | None:
     """Return the real uid of a process; None if there is no such process, or this user may not know."""
-    try:
-        status = (_PROC / str(pid) / "status").read_bytes()
-    except OSError:
-        return None
-    real = re.search(rb"^Uid:\t(\d+)", status, re.MULTILINE)
-    return int(real[1]) if real else None
+    status = _status(pid)
+    return status.owner if status else None
 
 
 def started_below(directory: str, uids: Collection[int] | None = None) -> dict[str, list[Identity]]:
@@ -259,12 +273,23 @@ def file_of(pid: int, name: str, offset: int = 0, size: int = processfiles.MOST)
     Raises:
         OSError: it cannot be read, or root has had no answer about the process of another user.
     """
-    if os.geteuid() != 0 or (owner := owner_of(pid)) in (0, None):
-        return read_bounded(f"/proc/{pid}/{name}", offset, size)
+    return _content_of(pid, owner_of(pid) if os.geteuid() == 0 else None, name, offset, size)
+
+
+def _content_of(
+    pid: int, owner: int | None, name: str, offset: int = 0, size: int = processfiles.MOST
+) -> bytes:
+    if os.geteuid() != 0 or owner in (0, None):
+        return read_of(pid, name, offset, size)
     contents = _of_others.read({pid: owner}, name, bytes, offset, size)
     if pid not in contents:
         raise OSError(errno.EIO, os.strerror(errno.EIO), f"/proc/{pid}/{name}")
     return contents[pid]
+
+
+def program_of(pid: int) -> str:
+    """Return the path of the program of a process. Raises OSError as `file_of`."""
+    return os.fsdecode(file_of(pid, processfiles.LINK + "exe"))
 
 
 def is_silent(uid: int) -> bool:
@@ -273,7 +298,11 @@ def is_silent(uid: int) -> bool:
 
 
 def _files(
-    pids: Iterable[int], name: str, part: Callable[[bytes], T], uids: Collection[int] | None = None
+    pids: Iterable[int],
+    name: str,
+    part: Callable[[bytes], T],
+    uids: Collection[int] | None = None,
+    size: int = processfiles.MOST,
 ) -> dict[int, T]:
     """Return {pid: part of its file} of the processes of root and `uids` (None: all) that can be read."""
     contents, owners = dict[int, T](), dict[int, int]()
@@ -286,8 +315,8 @@ def _files(
             owners[pid] = owner
             continue
         with suppress(OSError):
-            contents[pid] = part(read_bounded(f"/proc/{pid}/{name}"))
-    return contents | _of_others.read(owners, name, part)
+            contents[pid] = part(read_of(pid, name, 0, size))
+    return contents | _of_others.read(owners, name, part, 0, size)
 
 
 _of_others = ProcessFiles()  # a hanging helper is a fact of the host and concerns all who ask
@@ -297,20 +326,33 @@ def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir(_PROC) if name.isdigit())
 
 
-def _stat(pid: int) -> _Stat | None:
+def _status(pid: int) -> _Status | None:
+    """Return what /proc/PID/status says, for which nobody can make a reader wait."""
     try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, ProcessLookupError):
+        descriptor = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return None
     try:
-        text = os.read(descriptor, 4096)  # no file object: a starting controller reads about a thousand
+        text = os.read(descriptor, 1024)  # no file object: a starting controller reads about a thousand
     except ProcessLookupError:
         return None
     finally:
         os.close(descriptor)
-    # The name is in parentheses and may itself contain parentheses, blanks and line feeds.
-    words = text[text.rindex(b")") + 2 :].split()
-    return _Stat(state=words[0].decode(), parent=int(words[1]), start=int(words[19]))
+    match = _STATUS.search(text)  # the name of the process has no line feed there
+    return _Status(match[1].decode(), int(match[2]), int(match[3])) if match else None
+
+
+def _fields(stat: bytes) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the name, which may contain any character."""
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def _start_in(stat: bytes) -> int:
+    return int(_fields(stat)[19])
+
+
+def _lives(stat: bytes) -> bool:
+    return _fields(stat)[0].decode() not in _EXITED_STATES
 
 
 # -- what processes use --------------------------------------------------------
@@ -328,8 +370,8 @@ class TreeUse(Struct, frozen=True, kw_only=True):
 def use_of(pids: Sequence[int]) -> TreeUse:
     """Return what living processes use together; a process that has ended is left out."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    words = [fields for pid in pids if (fields := _words(pid))]
-    io = [pid for pid in map(_io, pids) if pid is not None]
+    words = _files(pids, "stat", _fields, size=_STAT).values()
+    io = _files(pids, "io", _counts).values()
     return TreeUse(
         cpu_seconds=sum(int(word[at]) for word in words for at in (11, 12, 13, 14)) / ticks,
         rss=sum(int(word[21]) for word in words) * page,
@@ -338,21 +380,10 @@ def use_of(pids: Sequence[int]) -> TreeUse:
     )
 
 
-def _words(pid: int) -> list[bytes]:
-    """Return the fields of /proc/PID/stat after the name."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:
-        return []
-    return text[text.rindex(b")") + 2 :].split()
-
-
-def _io(pid: int) -> dict[str, int] | None:
-    try:
-        lines = (_PROC / str(pid) / "io").read_text().splitlines()
-    except OSError:
-        return None
-    return {name: int(value) for name, _, value in (line.partition(": ") for line in lines)}
+def _counts(io: bytes) -> dict[str, int]:
+    return {
+        name: int(value) for name, _, value in (line.partition(": ") for line in io.decode().splitlines())
+    }
 
 
 # -- shepherds and spawners ---------------------------------------------------
@@ -376,10 +407,7 @@ def supervisor_above(pid: int, parents: Mapping[int, int]) -> Identity | None:
 
 def is_own_supervisor(pid: int) -> bool:
     """Return whether a process is a shepherd or a spawner of this user."""
-    try:
-        return os.stat(f"/proc/{pid}").st_uid == os.geteuid() and is_supervisor(pid)
-    except OSError:
-        return False
+    return owner_of(pid) == os.geteuid() and is_supervisor(pid)
 
 
 def is_supervisor(pid: int) -> bool:
@@ -388,7 +416,7 @@ def is_supervisor(pid: int) -> bool:
     The program file of another user's process cannot be read; then its name decides.
     """
     try:
-        program = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")  # an upgrade deletes the file
+        program = program_of(pid).removesuffix(" (deleted)")  # an upgrade deletes the file
     except PermissionError:
         return _has_its_name(pid)
     except OSError:

@@ -2,8 +2,10 @@
 
 A process that maps a file of a user's own file system (FUSE) can wait for this file system with its memory
 map locked, and its program can be a file there. A reader of `environ`, `cmdline`, `maps` or `exe` then waits
-for the user, and not even SIGKILL ends the wait. Therefore root reads these files of other users in a
-process beside it, which is abandoned when it does not answer. This file is also the program of that process.
+for the user, and not even SIGKILL ends the wait. While another process with the same memory executes a
+program, a reader of its `stat`, `io`, `auxv` and links waits, too. Therefore root reads these files of other
+users in a process beside it, which is abandoned when it does not answer. This file is also the program of
+that process.
 """
 
 import os
@@ -26,6 +28,7 @@ _PATIENCE = 1.0  # seconds without an answer of a helper that waits
 _BUSY = 10.0  # seconds without an answer of a helper that runs, on a host that is overloaded
 _PAUSE = 60.0  # seconds for which nothing of a user is read after a process of the user did not answer
 _CHUNK = 1 << 16
+LINK = "link:"  # before the name of a link, whose text is read
 
 
 def read_bounded(path: str, offset: int = 0, size: int = MOST) -> bytes:
@@ -45,6 +48,17 @@ def read_bounded(path: str, offset: int = 0, size: int = MOST) -> bytes:
     finally:
         os.close(descriptor)
     return bytes(data)
+
+
+def read_of(pid: int, name: str, offset: int, size: int) -> bytes:
+    """Return a part of a file in /proc/PID, or the text of the link whose name comes after LINK.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if name.startswith(LINK):
+        return os.fsencode(os.readlink(f"/proc/{pid}/{name.removeprefix(LINK)}"))
+    return read_bounded(f"/proc/{pid}/{name}", offset, size)
 
 
 class ProcessFiles:
@@ -74,7 +88,7 @@ class ProcessFiles:
 
         Args:
             owners: {pid: real uid}.
-            name: of the file in /proc/PID.
+            name: of the file in /proc/PID, or of a link after LINK.
             part: what is kept of a file: the files of all processes of a user may be larger than the memory.
             offset, size: bytes.
         """
@@ -225,7 +239,7 @@ def main() -> None:
     for line in sys.stdin.buffer:
         pid, name, offset, size = line.decode().split()
         try:
-            data = read_bounded(f"/proc/{int(pid)}/{name}", int(offset), int(size))
+            data = read_of(int(pid), name, int(offset), int(size))
         except OSError:
             _send(b"-1\n")
         else:

@@ -175,6 +175,7 @@ cdef extern from "kernel.h" nogil:
     pid_t getpid()
     pid_t getpgrp()
     pid_t getpgid(pid_t pid)
+    pid_t getsid(pid_t pid)
     pid_t setsid()
     int kill(pid_t pid, int number)
     pid_t waitpid(pid_t pid, int *status, int options)

@@ -1,8 +1,8 @@
 # Jobs whose shepherd was killed: the spawner inherits their processes and supervises them until they end.
 #
 # Exports: keep_only, keeper, n_slots, n_taken, reap_all, tend_all.
-# Needs: result (finish); state (Slot, answer, boot, crash_at, fail, now, path_of, read_small, slot_at, tell_over);
-#   text (put, put_number); tree (find_job, found, listing, n_found, stat_field); watch (act_on_time,
+# Needs: result (finish); state (Slot, answer, boot, crash_at, fail, now, path_of, slot_at, tell_over);
+#   text (put, put_number); tree (find_job, found, listing, n_found, stat_field, status_field, status_line); watch (act_on_time,
 #   add_use, begin_clearing, next_due, record_end, record_unreaped).
 
 cdef enum:
@@ -66,7 +66,7 @@ cdef int is_in_session_of_a_job(pid_t pid, uint64_t session) noexcept nogil:
 
 cdef int session_sign(pid_t pid, const Slot *slot) noexcept nogil:
     """Return what the session of an inherited process says about its job."""
-    cdef uint64_t session = stat_field(pid, 6)
+    cdef uint64_t session = <uint64_t> getsid(pid)
     if kept_by(pid) >= 0 or pid == reader:
         return OF_ANOTHER
     if pid == slot.main or session == <uint64_t> slot.main:
@@ -115,11 +115,9 @@ cdef int waits(pid_t pid) noexcept nogil:
     """Return whether a process needs no processor."""
     cdef char path[64]
     cdef char text[1024]
-    put(put_number(put(path, b"/proc/"), pid), b"/stat")
-    if read_small(path, text, sizeof(text)) <= 0:
-        return 1
-    cdef const char *at = strrchr(text, c')')
-    return at == NULL or at[2] != c'R'
+    put(put_number(put(path, b"/proc/"), pid), b"/status")
+    cdef const char *state = status_line(path, b"\nState:\t", text, sizeof(text))
+    return state == NULL or state[0] != c'R'
 
 
 cdef int next_sign(pid_t pid, int read_from, char *sign) noexcept nogil:
@@ -159,18 +157,6 @@ cdef void read_signs(const Slot *slot, int first) noexcept nogil:
         waitpid(pid, NULL, 0)
 
 
-cdef uid_t real_uid(pid_t pid) noexcept nogil:
-    """Return the real uid of a process, which a setuid program does not change; -1 if the process is gone."""
-    cdef char path[64]
-    cdef char text[1024]
-    cdef const char *at
-    put(put_number(put(path, b"/proc/"), pid), b"/status")
-    if read_small(path, text, sizeof(text)) <= 0:
-        return <uid_t> -1
-    at = strstr(text, b"\nUid:")
-    return <uid_t> -1 if at == NULL else <uid_t> strtoul(at + 5, NULL, 10)
-
-
 cdef int n_taken_of(uid_t uid) noexcept nogil:
     """Return the number of taken-over jobs of a user."""
     cdef int i, count = 0
@@ -185,7 +171,7 @@ cdef int is_the_only_job(const Slot *slot, pid_t pid) noexcept nogil:
     cdef uid_t uid
     if n_taken == 1:
         return 1
-    uid = real_uid(pid)
+    uid = <uid_t> status_field(pid, b"\nUid:")  # the real one, which a setuid program does not change
     return uid == slot.head.uid and n_taken_of(uid) == 1
 
 
@@ -294,7 +280,7 @@ cdef void close_job(int index) noexcept nogil:
 cdef void note_orphan(const siginfo_t *info, const rusage *used) noexcept nogil:
     """Record the end of an inherited process before it is reaped."""
     cdef Slot *slot
-    cdef uint64_t session = stat_field(info.si_pid, 6)
+    cdef uint64_t session = <uint64_t> getsid(info.si_pid)
     cdef int i
     for i in range(n_slots):
         slot = slot_at(i)

@@ -5,7 +5,7 @@
 # had the parent under which it was found.
 #
 # Exports: deliver, find_job, found, is_dead, kill_job, listing, living, n_found, probe_children_files,
-#   stat_field.
+#   stat_field, status_field, status_line.
 # Needs: cgroup (kill_cgroups); orphan (keep_only); state (Slot, crash_at, read_small); text (put,
 #   put_number).
 
@@ -22,7 +22,7 @@ cdef char listing[65536]
 
 
 cdef uint64_t stat_field(pid_t pid, int number) noexcept nogil:
-    """Return a field of /proc/<pid>/stat: 4 parent, 6 session, 22 start in ticks; 0 if the process is gone."""
+    """Return a field of /proc/<pid>/stat of a process that executes nothing: 22 start in ticks, 52 exit status."""
     cdef char path[64]
     cdef char text[1024]
     cdef const char *at
@@ -35,6 +35,32 @@ cdef uint64_t stat_field(pid_t pid, int number) noexcept nogil:
         number -= 1
         at = strchr(at + 1, c' ')
     return 0 if at == NULL else strtoul(at + 1, NULL, 10)
+
+
+cdef const char *status_line(const char *path, const char *name, char *text, long room) noexcept nogil:
+    """Return where the value of a line of a "status" file begins; NULL if the process is gone.
+
+    Of the processes of users only this file is read, and "children": most others, "stat" too, wait for a process that
+    executes a program while another one with its memory waits for a user's file system.
+    """
+    cdef const char *at
+    if read_small(path, text, room) <= 0:
+        return NULL
+    at = strstr(text, name)  # the name of a process has no line feed there
+    return NULL if at == NULL else at + strlen(name)
+
+
+cdef uint64_t status_field(pid_t pid, const char *name) noexcept nogil:
+    """Return the first number of a line of /proc/<pid>/status; 0 if the process is gone."""
+    cdef char path[64]
+    cdef char text[1024]
+    put(put_number(put(path, b"/proc/"), pid), b"/status")
+    cdef const char *at = status_line(path, name, text, sizeof(text))
+    return 0 if at == NULL else strtoul(at, NULL, 10)
+
+
+cdef uint64_t parent_of(pid_t pid) noexcept nogil:
+    return status_field(pid, b"\nPPid:")
 
 
 cdef void note_children(pid_t parent, const char *path) noexcept nogil:
@@ -75,7 +101,7 @@ cdef void note_by_scan(pid_t parent) noexcept nogil:
             entry = <dirent64 *> (entries + at)
             at += entry.d_reclen
             pid = <pid_t> strtol(entry.d_name, NULL, 10)
-            if pid > 0 and n_found < MOST_FOUND and stat_field(pid, 4) == <uint64_t> parent:
+            if pid > 0 and n_found < MOST_FOUND and parent_of(pid) == <uint64_t> parent:
                 add_found(pid, parent)
         got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
     close(fd)
@@ -147,7 +173,7 @@ cdef int signal_found(const Found *one, int number) noexcept nogil:
     fd = <int> syscall(SYS_pidfd_open, one.pid, 0)
     if fd < 0:
         return -1
-    parent = stat_field(one.pid, 4)
+    parent = parent_of(one.pid)
     if parent == <uint64_t> one.parent or parent == <uint64_t> me:
         result = <int> syscall(SYS_pidfd_send_signal, fd, number, NULL, 0)
     close(fd)
@@ -187,12 +213,10 @@ cdef void kill_job(const Slot *slot) noexcept nogil:
 
 
 cdef int has_ended(const char *path) noexcept nogil:
-    """Return whether a thread's "stat" file shows a zombie, or is gone."""
+    """Return whether a thread's "status" file shows a zombie, or is gone."""
     cdef char text[1024]
-    if read_small(path, text, sizeof(text)) <= 0:
-        return 1
-    cdef const char *at = strrchr(text, c')')
-    return at != NULL and (at[2] == c'Z' or at[2] == c'X')
+    cdef const char *at = status_line(path, b"\nState:\t", text, sizeof(text))
+    return at == NULL or at[0] == c'Z' or at[0] == c'X'
 
 
 cdef int is_dead(pid_t pid) noexcept nogil:
@@ -216,7 +240,7 @@ cdef int is_dead(pid_t pid) noexcept nogil:
             entry = <dirent64 *> (entries + at)
             at += entry.d_reclen
             if entry.d_name[0] != c'.':
-                put(put(put(put_number(put(path, b"/proc/"), pid), b"/task/"), entry.d_name), b"/stat")
+                put(put(put(put_number(put(path, b"/proc/"), pid), b"/task/"), entry.d_name), b"/status")
                 all_ended = has_ended(path)
         got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
     close(fd)

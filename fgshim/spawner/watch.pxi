@@ -3,7 +3,7 @@
 # Exports: act_on_time, add_use, begin_clearing, mark, next_due, obey, record_end, record_unreaped, set_limit,
 #   watch.
 # Needs: cgroup (oom_kills); join (join_job); priority (spare_again, spare_at); result (read_region); state (Head,
-#   Slot, now, wall); sweep (begin_sweeping, sweep, sweep_at); text (put); tree (deliver, is_dead, kill_job, living,
+#   Slot, now, wall); sweep (begin_sweeping, sweep, sweep_at, sweeper); text (put); tree (deliver, is_dead, kill_job, living,
 #   n_found, stat_field); user (fork_as_user).
 
 cdef enum:
@@ -166,6 +166,7 @@ cdef int reap(Slot *slot) noexcept nogil:
     The status is recorded before the process is reaped, so that a spawner that takes over from a killed
     shepherd finds one or the other.
     """
+    global sweeper
     cdef siginfo_t info
     cdef rusage used
     while True:
@@ -176,6 +177,8 @@ cdef int reap(Slot *slot) noexcept nogil:
             return 1
         if info.si_pid == slot.main and slot.phase < ENDED:
             record_end(slot, &info)
+        if info.si_pid == sweeper:
+            sweeper = 0
         add_use(&slot.used, &used)
         waitpid(info.si_pid, NULL, 0)
 
