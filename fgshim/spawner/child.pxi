@@ -50,14 +50,23 @@ cdef int open_for_job(Slot *slot, const char *path, int flags, int onto) noexcep
     return 0
 
 
+cdef void name_step(const char *step) noexcept nogil:
+    """Show in `comm` what this process does: it may wait for a file system that does not answer (launch/opening.py)."""
+    prctl(PR_SET_NAME, step, 0, 0, 0)
+
+
 cdef int open_streams(Slot *slot) noexcept nogil:
     cdef int writing = O_WRONLY | O_CREAT | O_APPEND | (0 if launch.head.flags & APPEND else O_TRUNC)
+    name_step(b"fg:stdin")
     if strcmp(launch.stdin, b"/dev/null") != 0 and open_for_job(slot, launch.stdin, O_RDONLY, 0) < 0:
         return -1  # the shepherd's descriptor 0 is /dev/null already
+    name_step(b"fg:stderr")
     if launch.stderr[0] and open_for_job(slot, launch.stderr, writing, 2) < 0:
         return -1  # before stdout, so that errors have a destination
+    name_step(b"fg:stdout")
     if open_for_job(slot, launch.stdout, writing, 1) < 0:
         return -1
+    name_step(b"fg:execute")
     if not launch.stderr[0]:
         dup2(1, 2)
     return 0
@@ -155,12 +164,14 @@ cdef int take_place(Slot *slot) noexcept nogil:
     cdef const char *cwd = slot.text + slot.cwd
     if launch.hook[0] and access(launch.hook, R_OK) < 0:
         return refuse(slot, errno, b"read hook ", launch.hook, b"")
+    name_step(b"fg:tmpdir")
     if tmp[0]:
         if take_tmp(tmp) < 0:
             refuse(slot, errno, b"mkdir ", tmp, b"")
             slot.is_short |= is_full(slot.error)
             return -1
         slot.has_tmp = 1
+    name_step(b"fg:chdir")
     if chdir(cwd) < 0:
         return refuse(slot, errno, b"chdir ", cwd, b"")
     return open_streams(slot)

@@ -3,14 +3,14 @@
 # It gets what the script got: session, cgroups, CPUs, namespaces, user, limits and variables. It executes the
 # interpreter that the variable FG_PYTHON names. If a step fails, the process ends, and the caller hears nothing.
 #
-# Exports: join_job.
+# Exports: join_job, joining.
 # Needs: cgroup (join_cgroups); child (apply_rlimits, bind_to_cpus, take_identity); priority (sharing,
 #   spare_no_more); state (Slot, job_variable, launch, nothing_blocked, variables); text (put, put_number).
 
 cdef char join_stack[16384]
 cdef char join_name[64]
 cdef char *join_words[8]
-cdef pid_t joining
+cdef pid_t joining  # the last agent; 0: the script may not be executed yet
 cdef int join_users, join_mounts  # descriptors of the script's namespaces; -1: those of the shepherd
 cdef Slot joined  # a copy, because a failed step writes its reason to the slot
 

@@ -2,12 +2,13 @@
 #
 # Exports: act_on_time, add_use, begin_clearing, mark, next_due, obey, record_end, record_unreaped, set_limit,
 #   watch.
-# Needs: cgroup (oom_kills); join (join_job); priority (spare_again, spare_at); result (read_region); state (Head,
+# Needs: cgroup (oom_kills); join (join_job, joining); priority (sharing, spare_again, spare_at); result (read_region); state (Head,
 #   Slot, now, wall); sweep (begin_sweeping, sweep, sweep_at, sweeper); text (put); tree (deliver, is_dead, kill_job, living,
 #   n_found, stat_field); user (fork_as_user).
 
 cdef enum:
     MOST_ROUNDS = 50  # rounds to stop a job that forks all the time
+    START_GRACE = 1000  # ms between SIGTERM and SIGKILL for a job whose script is not executed yet
 
 
 cdef int write_line(const Slot *slot, const char *line) noexcept nogil:
@@ -73,12 +74,19 @@ cdef const char *reason_for(int cause, int number) noexcept nogil:
     return b" DUE TO PREEMPTION" if number == FOR_PREEMPTION else b""
 
 
+cdef int64_t grace_of(const Slot *slot) noexcept nogil:
+    """Return the grace time in ms. A child that has not executed the script blocks SIGTERM, and may wait for a file."""
+    if fg_load(&sharing) and not joining and slot.head.grace > START_GRACE:
+        return START_GRACE
+    return slot.head.grace
+
+
 cdef void begin_ladder(Slot *slot, int cause, int number) noexcept nogil:
     """Begin to end the job: SIGCONT and SIGTERM now, SIGKILL after the grace time. The first cause counts."""
     if slot.phase >= ENDED or slot.cause != BY_EXIT:
         return
     slot.cause = cause
-    slot.kill_at = now() + slot.head.grace + 1
+    slot.kill_at = now() + grace_of(slot) + 1
     write_notice(slot, reason_for(cause, number))
     deliver(slot, SIGCONT, TO_ALL)
     deliver(slot, SIGTERM, TO_ALL)

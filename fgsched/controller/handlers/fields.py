@@ -31,6 +31,7 @@ class Live(NamedTuple):
     mechanism: Callable[[Job], str] = lambda job: ""  # its pacing method
     refusal: Callable[[Job], str] = lambda job: ""  # its last refused allocation of device memory
     unhooked: Callable[[Job], str] = lambda job: ""  # its processes without the hook
+    opening: Callable[[Job, float], str] = lambda job, now: ""  # for what its start waits
     usage: Callable[[Job], JobUsage | None] = lambda job: None  # sums of samples
     now: Callable[[Job], list[protocol.OnGpu]] = lambda job: []  # what the last look showed
     srun_steps: Callable[[Job], list[JobStep]] = lambda job: []  # of a running job
@@ -231,7 +232,9 @@ _COMPUTED: dict[str, Getter] = {
     "lost": lambda look, job: job.supervisor_lost,
     "oom_kills": lambda look, job: look.oom_kills(job),
     "warning": lambda look, job: (
-        job.warning or kills_note(look.oom_kills(job), job.request.demand.host_memory)
+        job.warning
+        or look.live.opening(job, look.now)
+        or kills_note(look.oom_kills(job), job.request.demand.host_memory)
     ),
     "eligible_at": lambda look, job: eligible(job),
     "deadline": lambda look, job: job.request.deadline or None,
