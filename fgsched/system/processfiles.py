@@ -53,6 +53,9 @@ def read_bounded(path: str, offset: int = 0, size: int = MOST) -> bytes:
 def read_of(pid: int, name: str, offset: int, size: int) -> bytes:
     """Return a part of a file in /proc/PID, or the text of the link whose name comes after LINK.
 
+    Args:
+        offset, size: bytes.
+
     Raises:
         OSError: it cannot be read.
     """

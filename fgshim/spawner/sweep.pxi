@@ -51,7 +51,7 @@ cdef int needs_sweep(const fg_region_slot *slot, uint64_t own) noexcept nogil:
 cdef void sweep() noexcept nogil:
     """Judge the slots of processes in other pid namespaces, once a second.
 
-    A child does it, because a process can make each reader of its start time wait for ever. The child is part of the
+    A child does it, because a process can make each reader of its start time wait without end. The child is part of the
     job's tree, and is killed with the rest if it hangs.
     """
     global sweep_at, sweeper
