@@ -327,7 +327,7 @@ def _pids() -> Iterator[int]:
 
 
 def _status(pid: int) -> _Status | None:
-    """Return what /proc/PID/status says, for which nobody can make a reader wait."""
+    """Return what /proc/PID/status says, whose readers no user can make wait."""
     try:
         descriptor = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -136,7 +136,7 @@ cdef void read_signs(const Slot *slot, int first) noexcept nogil:
     """Decide by their environment about the processes in `found` without a sign. One that is not read has none.
 
     A user's process can wait for the user's own file system (FUSE) with its memory map locked. A reader of its
-    environment then waits as well, even after SIGKILL. So a child reads, and after one that hangs nobody reads for a
+    environment then waits as well, even after SIGKILL. So a child reads, and after one that hangs no other reads for a
     minute, nor before it has ended.
     """
     global reader, reads_again_at
@@ -179,7 +179,7 @@ cdef void keep_only(const Slot *slot) noexcept nogil:
     """Keep in `found` only those of the spawner's children that belong to one taken-over job.
 
     They do by their session or their environment. A process without a sign is taken for the job's if its user has no
-    other taken-over job: the last of them ends what is left. The signs count first, since another shepherd may have
+    other taken-over job: the last of them ends the rest. The signs count first, since another shepherd may have
     died whose end is not known yet.
     """
     global n_found
