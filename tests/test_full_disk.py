@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import time
 from contextlib import contextmanager
@@ -166,3 +167,24 @@ def test_a_users_controller_whose_quota_is_used_up_says_so_goes_on_and_loses_not
         assert home.client.call(protocol.Ping()).pid == pid, "the same controller"
         assert home.job(ended)["exit_code"] == 7
         become(lambda: home.run("fgsub", "--gpus=0.25", "--wrap", "true").status == 0)
+
+
+@needs_quotas
+def test_a_quota_for_the_files_of_a_job_ends_this_job_alone_and_names_the_file(tmp_path):
+    with limited(tmp_path, "8M") as place, living(tmp_path / "state") as home:
+        with Filled(place):
+            told = home.run("fgsub", "--parsable", "--output", str(place / "new"), "--wrap", "true")
+            home.wait(int(told.out))
+            job = home.job(int(told.out))
+            assert (job["state"], job["reason"]) == ("FAILED", "JobLaunchFailure")
+            assert f"open {place}/new: Disk quota exceeded" in job["detail"], job["detail"]
+            assert home.job(home.ended("exit 4"))["exit_code"] == 4
+        script = f"head -c 64M /dev/urandom >{place}/data || exit 9"
+        told = home.run("fgsub", "--parsable", "--output", str(place / "out"), "--wrap", script)
+        home.wait(int(told.out))
+        job = home.job(int(told.out))
+        assert (job["state"], job["exit_code"]) == ("FAILED", 9)
+        told = home.run("fgsub", "--parsable", "--wrap", "ulimit -f 8; exec head -c 1M /dev/zero >large")
+        home.wait(int(told.out))
+        job = home.job(int(told.out))
+        assert (job["state"], job["signal"]) == ("FAILED", signal.SIGXFSZ)
