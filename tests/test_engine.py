@@ -19,6 +19,7 @@ from fgsched.controller.turn import (
     JobStarted,
     SendReply,
     StartFailed,
+    without_overtaken,
 )
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, Reading
@@ -78,9 +79,34 @@ def test_a_beginning_and_an_end_that_are_told_together_are_both_recorded():
     assert world.job(1).state is JobState.COMPLETED
     assert steps(world) == [
         (1, began, "PENDING", "CONFIGURING"),
-        (1, world.now, "CONFIGURING", "RUNNING"),
+        (1, began + 0.25, "CONFIGURING", "RUNNING"),
         (1, world.now, "RUNNING", "COMPLETED"),
     ]
+
+
+def test_an_attempt_that_never_ran_has_no_step_of_running():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.host.finish(1, 1, a_result(status=1, cause="launch", started_at=7.0))
+    world.turn()
+    assert [state for *_, state in steps(world)] == ["CONFIGURING", "FAILED"]
+
+
+STARTED = JobStarted(1, 2, Shepherd(5, 5, "boot"))
+
+
+@pytest.mark.parametrize(
+    ("events", "taken"),
+    [
+        ([STARTED, JobEnded(1, 2)], [JobEnded(1, 2)]),
+        ([STARTED, JobEnded(1)], [JobEnded(1)]),  # of the attempt that is under way
+        ([STARTED, JobEnded(1, 1)], [STARTED, JobEnded(1, 1)]),
+        ([STARTED, JobEnded(2, 2)], [STARTED, JobEnded(2, 2)]),
+        ([STARTED], [STARTED]),
+    ],
+)
+def test_a_start_that_arrives_with_the_end_of_its_attempt_is_no_step_of_its_own(events, taken):
+    assert without_overtaken(events) == taken
 
 
 def short_result(world):

@@ -55,6 +55,7 @@ from fgsched.controller.turn import (
     StartFailed,
     WatchdogFinding,
     job_to_mark,
+    without_overtaken,
 )
 from fgsched.controller.usage import UsageCharges, charged_seconds
 from fgsched.crash import point
@@ -160,7 +161,7 @@ class Engine:
 
     def turn(self, events: Iterable[Event], now: float) -> None:
         """Take in the events, plan, commit, and carry out the effects."""
-        events = [*self.unsaved, *self._faulted, *events]
+        events = without_overtaken([*self.unsaved, *self._faulted, *events])
         self.unsaved, self._faulted, self._turned_at = [], [], now
         try:
             failure = self._commit(partial(self._steps, events, now), now)

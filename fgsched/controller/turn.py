@@ -186,6 +186,21 @@ Event = (
 )
 
 
+def without_overtaken(events: Sequence[Event]) -> list[Event]:
+    """Leave out each start whose end has arrived with it: the result of the job tells both.
+
+    A record of the start costs as much as one of the end, and of short jobs a third or more end so soon.
+    """
+    ended = {(event.job, event.attempt) for event in events if type(event) is JobEnded}
+    if not ended:
+        return list(events)
+    return [event for event in events if type(event) is not JobStarted or not _is_over(event, ended)]
+
+
+def _is_over(start: JobStarted, ended: Container[tuple[int, int]]) -> bool:
+    return (start.job, start.attempt) in ended or (start.job, 0) in ended
+
+
 # -- effects ---------------------------------------------------------------------------------------
 #
 # An effect may be repeated after a crash without harm: the next controller carries out every effect that it

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, Request
-from fgsched.domain.states import JobState
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import storable
 from fgsched.lifecycle.arrays import bits_from, bits_of
 from fgsched.scheduling.queue import AccountUser, Usage
@@ -658,9 +658,16 @@ class EventLog:
         self.moved: MovedJobs = NothingMoved()
 
     def note(self, before: Job, after: Job, now: float) -> None:
-        """Record one state change at `now` (epoch seconds)."""
-        row = (after.id, after.attempt, now, before.state.word, after.state.word, after.reason.word)
-        self._new.append(row)
+        """Record one state change at `now` (epoch seconds).
+
+        If start and end arrive together, the start time is that of the result.
+        """
+        old = before.state
+        if old is JobState.STARTING and _ran_meanwhile(before, after):
+            old = JobState.RUNNING
+            began = after.started_at or now
+            self._new.append((after.id, after.attempt, began, before.state.word, old.word, Reason.NONE.word))
+        self._new.append((after.id, after.attempt, now, old.word, after.state.word, after.reason.word))
 
     def write(self) -> None:
         if self._new:
@@ -675,6 +682,12 @@ class EventLog:
         """Return (attempt, epoch seconds, from, to, reason) of each state change of a job, in order."""
         steps: list[Step] = [tuple(row) for row in self._db.execute(self._get, {"job": job_id})]
         return steps or self.moved.steps(job_id)
+
+
+def _ran_meanwhile(before: Job, after: Job) -> bool:
+    """Tell whether a job that was STARTING is known to have run: its result has another start time."""
+    has_run = after.ended is not None and after.reason is not Reason.LAUNCH_FAILURE
+    return has_run and after.started_at != before.started_at
 
 
 # -- mails that a transaction makes due -----------------------------------------------------------
