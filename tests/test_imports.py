@@ -46,6 +46,20 @@ def test_a_command_imports_little_of_pythons_own_library(command, usual):
     assert public <= SOCKET | OF_THE_LIBRARY[command]
 
 
+# For lines that the controller does not read, and for the files of jobs: each takes half a millisecond or more.
+SELDOM = (
+    "fgsched.gpus",
+    "fgsched.submission.prepare",
+    "fgsched.lifecycle.launchspec",
+    "fgsched.lifecycle.mps",
+)
+
+
+@pytest.mark.parametrize("command", ALLOWED)
+def test_a_command_imports_nothing_that_it_seldom_needs(command):
+    assert not [name for name in modules(f"import fgsched.cli.{command}") if name.startswith(SELDOM)]
+
+
 def test_to_stop_a_controller_neither_settings_nor_the_queue_are_imported():
     names = modules("import fgsched.cli.fgsched, fgsched.cli.stopping")
     assert not {

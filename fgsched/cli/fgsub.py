@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from msgspec import structs
@@ -39,11 +39,13 @@ from fgsched.protocol import (
 from fgsched.submission import questions
 from fgsched.submission.checks import Process
 from fgsched.submission.options import AnySetting, HelpAsked, given, read
-from fgsched.submission.prepare import Prepared, SubmissionPreparer
 from fgsched.submission.request import NO_GPU, explained, parts, says_no_gpu, submitted, wants_hint, warnings
 from fgsched.submission.table import ASKS_FOR_HELP
 from fgsched.system.paths import Paths
 from fgsched.system.unanswered import VALID, Unanswered, new_key
+
+if TYPE_CHECKING:  # the controller reads most lines
+    from fgsched.submission.prepare import Prepared
 
 _STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
 
@@ -285,6 +287,8 @@ def _sent(line: Sequence[str]) -> int:
 
 def _read_here(client: Client, key: SubmissionKey, line: Sequence[str], process: Process) -> int:
     """Read a list of submissions, or a line that would take the controller too long, and submit the jobs."""
+    from fgsched.submission.prepare import SubmissionPreparer
+
     settings, words = read(line)
     site = client.call(Ping()).site
     batch = given(settings, "batch")
@@ -328,7 +332,7 @@ def _finish(client: Client, ids: range, flags: Flags, hint: str) -> int:
 
 
 @contextmanager
-def _placed(jobs: Sequence[Prepared]) -> Iterator[None]:
+def _placed(jobs: "Sequence[Prepared]") -> Iterator[None]:
     """Add the line of the list to an error about one of its submissions."""
     try:
         yield
@@ -359,7 +363,7 @@ def _list(
     words: Sequence[str],
     process: Process,
     site: SubmitContext,
-) -> list[Prepared]:
+) -> "list[Prepared]":
     from fgsched.cli.batch import parse_batch, read_lines
 
     if words:

@@ -1,16 +1,18 @@
 """The request for the socket that submits prepared jobs, and the texts of fgsub about them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fgsched.protocol import Flags
 from fgsched.submission.options import NOTES
-from fgsched.submission.prepare import Prepared
+
+if TYPE_CHECKING:  # fgsub seldom reads its line itself
+    from fgsched.submission.prepare import Prepared
 
 NO_GPU = "no GPU was asked for, so the job sees none; --gpus=0.5 asks for half of one, --gpus=0 says so"
 
 
-def parts(jobs: Sequence[Prepared]) -> dict[str, Any]:
+def parts(jobs: "Sequence[Prepared]") -> dict[str, Any]:
     """Return the fields of a `Batch`; parts that several jobs share are included once."""
     requests, scripts, environments = _Once(), _Once(), _Once()
     rows = []
@@ -48,7 +50,7 @@ class _Once:
         return self._places[key]
 
 
-def warnings(jobs: Sequence[Prepared], name: str, more: Sequence[str] = ()) -> str:
+def warnings(jobs: "Sequence[Prepared]", name: str, more: Sequence[str] = ()) -> str:
     """Return the warnings about jobs, one in a line; `name`: of the command that prints them.
 
     `more`: the warnings of the controller.
@@ -62,25 +64,25 @@ def submitted(flags: Flags, job: int) -> str:
     return f"{job}\n" if flags.parsable else f"Submitted batch job {job}\n"
 
 
-def explained(job: Prepared) -> str:
+def explained(job: "Prepared") -> str:
     """Return the table of --explain-options."""
     rows = job.explained()
     width = max(len(option) for option, _, _ in rows)
     return "".join(f"{option:<{width}}  {value}  ({origin})\n" for option, value, origin in rows)
 
 
-def says_no_gpu(job: Prepared) -> bool:
+def says_no_gpu(job: "Prepared") -> bool:
     """Tell whether a person should learn that the job gets no GPU: nothing was said about GPUs."""
     return not {"gpus", "gpu-mem"} & job.settings.keys() and not _is_terse(job)
 
 
-def wants_hint(job: Prepared, environ: Mapping[str, str]) -> bool:
+def wants_hint(job: "Prepared", environ: Mapping[str, str]) -> bool:
     """Tell whether to compare the request with the last runs; FGSUB_HINT=no switches that off."""
     if not job.submission.request.demand.gpus or environ.get(NOTES, "").lower() == "no":
         return False
     return not _is_terse(job)
 
 
-def _is_terse(job: Prepared) -> bool:
+def _is_terse(job: "Prepared") -> bool:
     """Tell whether a program reads the output."""
     return job.flags.quiet or job.flags.parsable or job.flags.json

@@ -13,7 +13,6 @@ from fgsched.domain.job import GPU_COMPUTE, NICEST, WHOLE, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted
 from fgsched.domain.times import find_time, parse_duration, parse_time
 from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
-from fgsched.gpus import vendors
 from fgsched.lifecycle.arrays import parse_array
 from fgsched.lifecycle.constraint import alternatives
 from fgsched.lifecycle.containers import parse_image, parse_mounts
@@ -122,6 +121,8 @@ def gpu_memory(text: str) -> GpuMemory:
     except BadValue as error:
         raise BadValue(text, error.why.replace(" or T;", " or T, or % of the GPU;")) from None
     if 0 < size < _LEAST_GPU_MEMORY and text[-1].isdecimal():
+        from fgsched.gpus import vendors  # fgsub seldom needs them
+
         context = vendors.of_host().facts.context
         part = f" or {text.rpartition('.')[2]}0%" if re.fullmatch(r"0?\.[1-9]", text) else ""
         raise BadValue(text, f" is in MiB, less than a {context} takes; did you mean {text}G{part}?")

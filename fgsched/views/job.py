@@ -8,15 +8,17 @@ durations in seconds, memory in bytes, and shares in ten-thousandths of a GPU.
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fgsched.domain.job import WHOLE, JobUsage, OomReport
 from fgsched.domain.jobsteps import highest
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import HOUR
 from fgsched.domain.units import GIBIBYTE, format_indices, format_mebibytes, format_share
-from fgsched.lifecycle.launchspec import Files
 from fgsched.protocol import JobInfo
+
+if TYPE_CHECKING:  # fgq seldom shows the files of jobs
+    from fgsched.lifecycle.launchspec import Files
 
 Value = Callable[[JobInfo], Any]
 _OOM_KIND = {Reason.GPU_OUT_OF_MEMORY: "gpu", Reason.OUT_OF_MEMORY: "host"}
@@ -694,7 +696,7 @@ def visible_warning(job: JobInfo) -> str:
 
 
 @reads("id", "array", "task", "user", "uid", "restarts", "allocated", "request", "is_private")
-def files(job: JobInfo) -> Files:
+def files(job: JobInfo) -> "Files":
     """Return the input, output and error files of a job whose request the caller may see."""
     from fgsched.lifecycle.filenames import Values
     from fgsched.lifecycle.launchspec import files as files_of
