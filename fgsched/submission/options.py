@@ -11,7 +11,6 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import MOST_CPUS, WHOLE, Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext, format_mebibytes, format_share, neighbours, split_units
-from fgsched.gpus import vendors
 from fgsched.lifecycle.constraint import FeatureNeeds, needs
 from fgsched.lifecycle.jobscript import Directives
 from fgsched.submission import foreign, table
@@ -107,11 +106,11 @@ class OptionReader(Struct, frozen=True):
         """
         if self.line and not option.in_scripts:
             raise BadUsage(f"{self.place}--{option.name} has no meaning in a script")
-        label = self.source if self.source and not self.line else f"{self.place}--{option.name}"
         text = text if option.name in _AS_WRITTEN else text.strip(" \t")
         try:
             value = option.parse(text)
         except BadValue as error:
+            label = self.source if self.source and not self.line else f"{self.place}--{option.name}"
             raise BadValue(text, error.why, label=f"{label}=") from None
         return Setting(option.of(value), text, value, self.source, self.line)
 
@@ -128,20 +127,16 @@ class OptionReader(Struct, frozen=True):
         known_options = table.KNOWN_IN_FOREGROUND if self.more else table.KNOWN
         try:
             for name, text in taken(known_options, words, operands, permute=False, is_value=is_value):
-                settings += self._settings(name, text)
+                option = table.BY_NAME.get(name) or self.more.get(name)
+                if option is None:  # one of Slurm that has no effect
+                    self.unbuilt(name, text)
+                else:
+                    settings.append(self.setting(option, option.bare if text is None else text))
         except UnreadableWord as error:
             raise self._refused(error) from None
         if operands and not _is_ended(words, operands):
             self._refuse_dash(operands[0])
         return settings, operands
-
-    def _settings(self, name: str, text: str | None) -> Iterator[AnySetting]:
-        """Yield the setting of an option; nothing for one of Slurm that has no effect."""
-        option = table.BY_NAME.get(name) or self.more.get(name)
-        if option is None:
-            self.unbuilt(name, text)
-        else:
-            yield self.setting(option, option.bare if text is None else text)
 
     def _refused(self, error: UnreadableWord) -> BadUsage:
         """Return the error about a word that is no option, or lacks a value."""
@@ -496,6 +491,8 @@ def _gpu_memory(settings: Settings, gpus: int, site: SubmitContext) -> tuple[int
             f": GPU memory needs a GPU, and {amount_of_gpus.label}={amount_of_gpus.text} asks for none"
         )
     if 0 < setting.value.size < site.context_memory and setting.text[-1:].isdecimal():
+        from fgsched.gpus import vendors  # fgsub seldom needs them
+
         size, context = format_mebibytes(site.context_memory), vendors.of_host().facts.context
         raise setting.bad(f" is in MiB, less than the {size} of a {context} here; request more")
     return gpus or 1, setting.value
@@ -541,6 +538,8 @@ def several_instances(demand: Demand) -> str:
     """Return a warning about a request for several MIG instances; "" for any other one."""
     if demand.gpus < 2 or not _INSTANCES.search(demand.gpu_type):
         return ""
+    from fgsched.gpus import vendors
+
     vendor = vendors.of_host().facts
     return (
         f"the job gets {demand.gpus} MIG instances, and {vendor.runtime} shows a process only the first of"

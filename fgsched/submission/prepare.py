@@ -303,7 +303,10 @@ class SubmissionPreparer:
         settings, warnings = options.from_environment(here.environ)
         self._common = list(common)
         self._before = Settings({**options.latest(settings), **options.latest(common)})
-        self._of_slurm = options.from_slurm_environment(here.environ) if is_batch else ([], [])
+        of_slurm, self._slurm_warnings = (
+            options.from_slurm_environment(here.environ) if is_batch else ([], list[str]())
+        )
+        self._before_as_slurm = Settings({**options.latest(of_slurm), **self._before})
         self._warnings = tuple(warnings)
         self._scripts: dict[tuple[str | None, str, bool, bool], _Script] = {}
         self._environments: dict[str, tuple[dict[str, str], list[str]]] = {}
@@ -315,11 +318,11 @@ class SubmissionPreparer:
         return self._name == "sbatch"
 
     def prepare(self, settings: Sequence[AnySetting], words: Sequence[str]) -> Prepared:
-        before = Settings({**self._before, **options.latest(settings)})
-        warnings = list[str]()
-        if "ignore-sbatch" not in before:
-            of_slurm, warnings = self._of_slurm
-            before = Settings({**options.latest(of_slurm), **before})
+        latest = options.latest(settings)
+        ignores_slurm = "ignore-sbatch" in latest or "ignore-sbatch" in self._before
+        before = Settings(self._before if ignores_slurm else self._before_as_slurm)
+        before.update(latest)
+        warnings = [] if ignores_slurm else self._slurm_warnings
         script = self._script(before.get("wrap"), words, before)
         line = submit_line([self._name, *_spelled(self._common), *_spelled(settings), *words])
         key = (script, *((setting.option.name, setting.text) for setting in settings))
