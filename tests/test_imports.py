@@ -46,7 +46,7 @@ def test_a_command_imports_little_of_pythons_own_library(command, usual):
     assert public <= SOCKET | OF_THE_LIBRARY[command]
 
 
-# For lines that the controller does not read, and for the files of jobs: each takes half a millisecond or more.
+# For lines that the controller does not read, and for the files of jobs: half a millisecond or more each.
 SELDOM = (
     "fgsched.gpus",
     "fgsched.submission.prepare",

@@ -334,7 +334,7 @@ class Clients:
         is_waiting = connection.is_waiting
         if not (has_line or more_input or more_output or is_waiting is not place.is_waiting):
             return
-        was_over = self._is_over(user)
+        was_over = bool(user.output) and self._is_over(user)
         user.input += more_input
         user.output += more_output
         self._input += more_input
@@ -345,7 +345,7 @@ class Clients:
         place.input, place.output, place.is_waiting = buffered, unsent, is_waiting
         if user.large is connection and buffered < _SMALL:
             self._end_large(user)
-        if self._is_over(user):
+        if user.output and self._is_over(user):
             self._press(connection.uid, user)
         elif was_over:
             self._turns.enter(user.share)

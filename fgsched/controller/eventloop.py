@@ -331,7 +331,7 @@ class EventLoop:
         `on_outcome` is called with its answer or its error before that is sent.
         """
         expected = self._expect(connection)
-        request = replace(self._asked(connection, act, expected, by), stores=stores)
+        request = self._asked(connection, act, expected, by, stores=stores)
         self._events.append(request if on_outcome is None else _witnessed(request, on_outcome))
         return expected
 
@@ -355,8 +355,11 @@ class EventLoop:
         try:
             for call in (yield from order.parts()):
                 act = partial(carry_out, call)
-                request = self._asked(connection, act, self._expect(connection), by, answer=answers.append)
-                self._events.append(replace(request, stores=call.stores))
+                expected = self._expect(connection)
+                request = self._asked(
+                    connection, act, expected, by, stores=call.stores, answer=answers.append
+                )
+                self._events.append(request)
                 yield
                 if isinstance(answers[-1], FgschedError):
                     raise answers[-1]
@@ -386,6 +389,7 @@ class EventLoop:
         expected: float,
         by: str,
         *,
+        stores: bool,
         answer: Told | None = None,
     ) -> ClientRequest:
         """Return a request of a turn; `answer` takes its answer or its error, instead of the client."""
@@ -408,7 +412,7 @@ class EventLoop:
                 self._measured(connection.uid, time.monotonic() - begun, expected)
             return SendReply(succeed, result)
 
-        return ClientRequest(inside, refuse, by)
+        return ClientRequest(inside, refuse, by, stores)
 
     def _note(self, connection: ClientConnection, answer: Told, result: Any) -> None:
         """Pass on the answer to a part of an order, which continues."""

@@ -176,7 +176,7 @@ class JobTable:
     def put(self, job: Job) -> None:
         """Take in the state of a job; a final state removes it."""
         self.revision, self.is_torn = self.revision + 1, True
-        before, room = self.jobs.get(job.id), self.arrays.room(job.array)
+        before, room = self.jobs.get(job.id), self.arrays.room(job.array) if job.array else 0
         waits = before is None or JobState.PENDING in (before.state, job.state)
         if before is None:
             self._recent.add(job.request.demand)

@@ -224,8 +224,9 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
     def partition(self, name: str) -> Partition | None:
         return self._partitions.get(name)
 
-    @property
+    @cached_property
     def default(self) -> Partition:
+        """The partition of jobs that name none."""
         return next((partition for partition in self.partitions if partition.is_default), self.partitions[0])
 
     def quality(self, name: str) -> Qos | None:

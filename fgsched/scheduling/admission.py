@@ -54,7 +54,7 @@ def admit(request: Request, submitter: Submitter, context: AdmissionContext) -> 
     _check_resources(request.demand, policy)
     completed = replace(
         request,
-        partition=",".join(partition.name for partition in partitions),
+        partition=",".join([partition.name for partition in partitions]),
         account=account,
         qos=request.qos or NORMAL,
         time_limit=_time(request.time_limit, partitions, context.default_time),
@@ -235,7 +235,9 @@ def _check_any(request: Request, partitions: Sequence[Partition], context: Admis
 
 def check_partition(request: Request, partition: Partition, context: AdmissionContext) -> None:
     """Check that the partition can run the request. Raises Refused."""
-    gpus = [gpu for gpu in context.gpus if not partition.gpus or gpu.index in partition.gpus]
+    gpus = context.gpus
+    if partition.gpus:
+        gpus = [gpu for gpu in gpus if gpu.index in partition.gpus]
     limits = partition.limits(context.limits)
     if context.are_gpus_unknown:
         gpus = []

@@ -129,12 +129,14 @@ class Idle:
     def note(self, most: int) -> bool:
         """Record the blobs of up to `most` recently ended jobs; return whether more are left."""
         rows = self._db.execute(self._sql["ended_lately"], {"most": most}).fetchall()
+        last_uses: dict[int, sqlite3.Row] = {}  # jobs of an array have the same blobs
         for row in rows:
-            for blob in {row["script"], row["environment"]}:
-                about = {"blob": blob, "uid": row["uid"], "ended_at": row["ended_at"]}
-                self.noted += sum(
-                    noted_row["size"] for noted_row in self._db.execute(self._sql["note_idle"], about)
-                )
+            for blob in (row["script"], row["environment"]):
+                if blob not in last_uses or last_uses[blob]["ended_at"] < row["ended_at"]:
+                    last_uses[blob] = row
+        for blob, row in last_uses.items():
+            about = {"blob": blob, "uid": row["uid"], "ended_at": row["ended_at"]}
+            self.noted += sum(noted["size"] for noted in self._db.execute(self._sql["note_idle"], about))
         if rows:
             self._db.execute(self._sql["forget_ended"], {"job": rows[-1]["job"]})
         return len(rows) == most

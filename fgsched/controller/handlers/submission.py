@@ -620,15 +620,12 @@ class Labels:
     def add(self, uid: int, jobs: Sequence[NewJob]) -> None:
         """Add the names of jobs that were submitted; the oldest are forgotten."""
         for request in {id(job.request): job.request for job in jobs}.values():
-            for label in filter(None, (_label("account", request.account), _label("qos", request.qos))):
+            names = (("account", request.account), ("qos", request.qos))
+            for label in [f"{option}={name}" for option, name in names if name]:
                 labels = self._of.setdefault(uid, {})
                 labels[label] = None
                 if len(labels) > _LABELS:
                     del labels[next(iter(labels))]
-
-
-def _label(option: str, name: str) -> str:
-    return f"{option}={name}" if name else ""
 
 
 def room_for(jobs: Sequence[NewJob], jobtable: JobTable, user: str, policy: Policy) -> None:
