@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from builders import World, a_demand, a_gpu
+from builders import ROOT, World, a_demand, a_gpu
 from fgsched import protocol
 from fgsched.cli.command import OPERANDS, Listed
 from fgsched.cli.fgacct import fgacct
@@ -22,7 +22,7 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.handlers import query
 from fgsched.controller.handlers.fields import Live
 from fgsched.controller.handlers.query import QueryHandlers
-from fgsched.domain.errors import BadUsage
+from fgsched.domain.errors import BadUsage, Refused
 from fgsched.views import choices
 from fgsched.views import options as table
 
@@ -144,6 +144,17 @@ def test_steps_which_are_read_from_files_of_users_are_read_for_few_jobs_at_once(
     call = protocol.ListQueue(fields=["id", "srun_steps"], where=protocol.Where())
     found = [([job.id for job in piece], list(read)) for piece in answers.rows(caller, call, world.now)]
     assert found == [([1, 2], [1, 2]), ([3, 4], [1, 2, 3, 4]), ([5], [1, 2, 3, 4, 5])]
+
+
+def test_one_job_of_an_array_is_named_by_its_task():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)], array="0-3")
+    world.settle()
+    handlers = QueryHandlers(world.engine, lambda job: [])
+    with pytest.raises(Refused) as raised:
+        handlers._one(1, ROOT)
+    assert raised.value.cause == "1 is an array of 3 rows"
+    assert handlers._one("1_0", ROOT).job.task == 0
 
 
 def test_a_list_of_jobs_is_limited_as_a_whole():
