@@ -421,6 +421,16 @@ def test_a_look_at_a_queue_leaves_no_index_of_its_log(tmp_path):
     assert not copied.with_name("queue.db-shm").exists()
 
 
+def test_a_job_whose_submission_was_rolled_back_has_no_script():
+    store = Store(":memory:")
+    new = NewJob(request=Request(name="t"), script=b"new", environment=b"")
+    with suppress(ZeroDivisionError), store.write():
+        made = store.submit([new], key="k" * 16, submitter=ANN, now=5.0)
+        raise ZeroDivisionError
+    assert store.material(made[0].id) == (b"", b"")
+    store.close()
+
+
 def test_an_emptied_queue_is_refused(tmp_path):
     path = tmp_path / "queue.db"
     Store(path).close()
