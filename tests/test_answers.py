@@ -240,6 +240,8 @@ def test_hard_limits_of_the_command_that_started_the_controller_bind_no_job_with
     [
         ("0::/user.slice/user-7.slice/session-3.scope", False, False, ""),
         ("0::/user.slice/user-7.slice/session-3.scope", True, True, "the end of the login that started it"),
+        ("0::/user.slice/user-7.slice/session-3.scope", None, True, "logind has not answered"),
+        ("0::/system.slice/fgsched.service", None, False, ""),
         ("4:memory:/\n1:name=systemd:/user.slice/user-7.slice/session-c1.scope", True, False, "logind has"),
         ("0::/user.slice/user-7.slice/user@7.service/app.slice/vte.scope", False, False, "the last logout"),
         ("0::/user.slice/user-7.slice/user@7.service/app.slice/vte.scope", True, True, ""),
@@ -265,6 +267,7 @@ def test_a_logout_that_ends_the_controller_is_named(cgroup, kills, lingers, why)
 )
 def test_logind_kills_the_processes_of_some_users_only(settings, users):
     assert {user for user in ("ann", "bob", "root") if logins.is_killed(user, settings)} == users
+    assert logins.is_killed("ann", None) is None
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ _INIT_LIMITS = Path("/proc/1/limits")
 _LINGER = Path("/var/lib/systemd/linger")
 _SESSION = lazy_regex(r"/session-[^/\s]+\.scope")
 _MANAGER = lazy_regex(r"/user@[0-9]+\.service")
-_DEADLINE = 5  # seconds for a question to logind
+_DEADLINE = 25  # seconds for a question to logind: a call of D-Bus has as long
 
 
 _FILE, _FOLDER = Path("/etc/security/limits.conf"), Path("/etc/security/limits.d")
@@ -227,19 +227,21 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-def reason(cgroups: str, *, kills: bool, lingers: bool) -> str:
+def reason(cgroups: str, *, kills: bool | None, lingers: bool) -> str:
     """Return the end of which login ends a user's controller, and why; "" if none does.
 
     KillUserProcesses ends the processes of each login with that login, also while the user has others.
 
     Args:
         cgroups: those of the process, as /proc/PID/cgroup has them.
-        kills: whether logind ends the processes of a login of this user, as KillUserProcesses has it.
+        kills: whether logind ends the processes of a login of this user; None: it has not answered.
         lingers: whether the user's manager stays without a login.
     """
     if _MANAGER.search(cgroups):
         why = "it runs below the user's service manager, which ends without linger"
         return "" if lingers else f"the last logout ends the controller and its jobs: {why}"
+    if _SESSION.search(cgroups) and kills is None:
+        return f"a logout may end the controller and its jobs: logind has not answered in {_DEADLINE} s"
     if _SESSION.search(cgroups) and kills:
         why = "logind has KillUserProcesses=yes"
         return f"the end of the login that started it ends the controller and its jobs: {why}"
@@ -262,21 +264,27 @@ def reason_for(pid: int, user: str) -> str:
     return ""
 
 
-def is_killed(user: str, settings: str) -> bool:
-    """Return whether logind ends all processes of a session of the user at its end.
+def is_killed(user: str, settings: str | None) -> bool | None:
+    """Return whether logind ends all processes of a session of the user at its end; None: unknown.
 
-    `settings`: lines NAME=VALUE of logind. KillExcludeUsers takes precedence over KillOnlyUsers.
+    `settings`: lines NAME=VALUE of logind; None: it has not answered. KillExcludeUsers takes precedence over
+    KillOnlyUsers.
     """
+    if settings is None:
+        return None
     values = dict(line.partition("=")[::2] for line in settings.splitlines())
     only = values.get("KillOnlyUsers", "").split()
     excluded = values.get("KillExcludeUsers", "").split()
     return values.get("KillUserProcesses") == "yes" and user not in excluded and (not only or user in only)
 
 
-def _of_logind() -> str:
-    """Return the settings of logind about the processes of a session; "" if it does not answer."""
+def _of_logind() -> str | None:
+    """Return the settings of logind about processes of a session; "" without logind, None without answer."""
     names = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers")
     command = ["loginctl", "show-session", *(f"--property={name}" for name in names)]
-    with suppress(OSError, subprocess.SubprocessError):
+    try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=True).stdout
-    return ""
+    except subprocess.TimeoutExpired:
+        return None
+    except (OSError, subprocess.CalledProcessError):
+        return ""
