@@ -34,7 +34,7 @@ class Books:
             return False
 
     def _jobs(self, *, is_log_used: bool = True) -> set[int]:
-        return {row[0] for row in self._rows("SELECT id FROM job", is_log_used=is_log_used)}
+        return {row[0] for row in self._rows("SELECT id FROM job NOT INDEXED", is_log_used=is_log_used)}
 
     def _commits(self) -> int:
         return int(self._rows("SELECT count FROM commits", is_log_used=True)[0][0])

@@ -244,7 +244,7 @@ class VirtualWorld:
             if self.life is None and not self._is_starting:
                 self.start()
             life = self.life
-            turn_at, due_at = (self._dues or life.dues()) if life else (end, end)
+            turn_at, due_at = (self._dues or life.dues()) if life else (math.inf, math.inf)
             self._dues = None
             due = min(self.agenda.next, due_at)
             if due > end:

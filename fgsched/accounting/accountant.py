@@ -136,10 +136,19 @@ class Accountant:
         if self._ledger is not None:
             with suppress(Exception):  # a failing disk
                 if self._file == _identity(self._path) and self._log != _identity(self._log_file):
+                    self._restore_log()
                     self._ledger.rescue()
             with suppress(Exception):
                 self._ledger.close()
         self._ledger = None
+
+    def _restore_log(self) -> None:
+        """Write a removed log that is open to its name: the checkpoint at the close may be interrupted."""
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):  # a descriptor that is closed, or a disk that is full
+                status = os.stat(int(name))
+                if (status.st_dev, status.st_ino) == self._log and not self._log_file.exists():
+                    disk.replace_file(self._log_file, os.pread(int(name), status.st_size, 0))
 
     def _opened(self) -> Ledger:
         """Return the open accounts. Raises StorageError or OSError if they are missing or unfit."""
