@@ -80,7 +80,7 @@ class HelpAsked(BadUsage):
         self.answer = answer
 
 
-_DASHES = "\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}"  # of PDFs and web pages
+_DASHES = "\u2010\u2011\u2013\u2014\u2212"  # hyphens, dashes and the minus sign of PDFs and web pages
 _HETEROGENEOUS = ("hetjob", "packjob", ":")  # words between the headers of two components
 
 
