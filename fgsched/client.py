@@ -211,7 +211,7 @@ class Client:
     def _exchange(
         self, message: bytes, until: float | None, progress: Callable[[Progress], None] | None
     ) -> bytes:
-        self._mind(until)
+        self._limit_time(until)
         self._send(message, until)
         while True:
             reply = codec.read_reply(self._line(until))
@@ -230,7 +230,7 @@ class Client:
                 codec.read_reply(self._line(until))
             raise error
 
-    def _mind(self, until: float | None) -> None:
+    def _limit_time(self, until: float | None) -> None:
         """Limit the next step to the remaining time."""
         assert self._socket is not None
         self._socket.settimeout(None if until is None else max(0.001, until - time.monotonic()))
@@ -239,7 +239,7 @@ class Client:
         assert self._socket is not None
         parts = [self._in]
         while b"\n" not in parts[-1]:
-            self._mind(until)
+            self._limit_time(until)
             data = self._socket.recv(1 << 20)
             if not data:
                 raise EOFError

@@ -119,7 +119,7 @@ class ClientConnection:
         busy = protocol.Retry(after=error.after) if isinstance(error, Busy) else None
         self._reply(codec.Reply(v=PROTOCOL, error=protocol.Problem.of(error), busy=busy))
 
-    def tell(self, progress: protocol.Progress) -> None:
+    def send_progress(self, progress: protocol.Progress) -> None:
         """Send a progress line before the answer to a waiting client."""
         self._reply(codec.Reply(v=PROTOCOL, progress=progress))
 

@@ -59,7 +59,7 @@ class ManyJobs:
         world.now += 60  # the queue rests
         while world.store.settled.first_end() is not None:
             world.now += 2
-            if jobs := self._mover.take(world.now, world.now):
+            if jobs := self._mover.next_jobs(world.now, world.now):
                 line = batch_line(1, [(JobAccount, encoded(job)) for job in jobs])
                 answer = self._accountant.answer(line.rstrip(b"\n"), world.now)
                 assert not answer.error, answer

@@ -122,7 +122,7 @@ class Site(Part):
         has_answered, before = bool(self.unanswered), [gpu.state for gpu in states.gpus]
         while self.unanswered:
             self.unanswered -= 1
-            states.saw(self._readings(), listed_jobs=self.lingering, now=self.world.now)
+            states.use_readings(self._readings(), listed_jobs=self.lingering, now=self.world.now)
         if [gpu.state for gpu in states.gpus] != before:
             self.is_calm = False  # such as a lost GPU that an operator resumed, and that is seen to be lost
         return has_answered

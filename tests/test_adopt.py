@@ -126,7 +126,7 @@ def test_a_gpu_with_too_little_left_is_refused(demand, more, error):
 # -- who may ------------------------------------------------------------------------------------
 
 
-class SeenProcesses(Part):
+class ListedProcesses(Part):
     """A GPU on which processes are seen, and the handlers of adoptions."""
 
     def __init__(self):
@@ -138,7 +138,9 @@ class SeenProcesses(Part):
         return self.states
 
     def show(self, *pids):
-        self.states.saw({0: reading(*((pid, GIB) for pid in pids))}, listed_jobs=(), now=self.world.now + 1)
+        self.states.use_readings(
+            {0: reading(*((pid, GIB) for pid in pids))}, listed_jobs=(), now=self.world.now + 1
+        )
 
     def handlers(self):
         job_of, owner_of = self.jobs.get, self.owners.get
@@ -152,7 +154,7 @@ def adopt(world, caller, pid, key="k" * 16, **more):
 
 @pytest.fixture
 def world():
-    world = World([a_gpu(0)], processes=SeenProcesses())
+    world = World([a_gpu(0)], processes=ListedProcesses())
     world.processes.show(os.getpid())
     return world
 

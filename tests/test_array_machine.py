@@ -127,7 +127,11 @@ class Floor(RuleBasedStateMachine):
         assert +here._queued == +fresh._queued
         for number, array in fresh.arrays._arrays.items():
             mine = here.arrays.get(number)
-            assert (mine.rest, mine.throttle, mine.rows) == (array.rest, array.throttle, array.rows)
+            assert (mine.pending_bits, mine.throttle, mine.rows) == (
+                array.pending_bits,
+                array.throttle,
+                array.rows,
+            )
             assert (mine.waiting, mine.holding) == (array.waiting, array.holding)
         assert here.arrays._arrays.keys() == fresh.arrays._arrays.keys()
 

@@ -168,7 +168,7 @@ def test_digests_of_scripts_are_remembered_up_to_a_number():
     with world.store.write():
         for number in range(3000):
             blobs.put(b"#%d" % number)
-    assert len(blobs._seen) <= 1025
+    assert len(blobs._ids) <= 1025
 
 
 def test_a_configuration_of_more_than_a_mebibyte_is_refused(tmp_path):

@@ -15,7 +15,7 @@ from asking import carried_out, plain
 from builders import ROOT, World, a_demand, a_gpu, a_job, a_result, full_disk, new_jobs
 from fgsched import protocol
 from fgsched.config.load import Config
-from fgsched.controller.gpumonitor import Seen, Watchdog
+from fgsched.controller.gpumonitor import GpuObservation, Watchdog
 from fgsched.controller.handlers.fields import FIELDS
 from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.query import QueryHandlers
@@ -309,14 +309,14 @@ def test_an_event_that_fails_outside_every_boundary_is_found_by_itself():
 def test_a_job_whose_begin_cannot_be_noted_is_held_and_the_others_begin():
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)] * 2, begin=int(world.now) + 100)
-    real = world.engine.eligibility._ring
+    real = world.engine.eligibility._examine_due
 
     def ring(job, now):
         if job.id == 1:
             raise Broken("ring")
         real(job, now)
 
-    world.engine.eligibility._ring = ring
+    world.engine.eligibility._examine_due = ring
     world.now += 101
     rest(world)
     assert (world.job(1).state, world.job(1).reason) == (JobState.PENDING, Reason.INTERNAL_ERROR)
@@ -674,9 +674,9 @@ def test_what_the_watchdog_fails_on_for_one_job_keeps_it_from_no_other():
     watching._counted = fails
     jobs = {number: a_job(number, state=JobState.RUNNING, tier="watchdog") for number in (7, 8)}
     both = tuple(GpuProcess(pid=pid, memory=5 << 30) for pid in (7, 8))
-    seen = Seen({0: Reading(gpu=0, used=0, processes=both)}, set(), {7: 7, 8: 8})
-    watching.look(seen, jobs)
-    watching.look(seen, jobs)
+    seen = GpuObservation({0: Reading(gpu=0, used=0, processes=both)}, set(), {7: 7, 8: 8})
+    watching.judge_jobs(seen, jobs)
+    watching.judge_jobs(seen, jobs)
     assert [one.job for one in told] == [8, 8]
 
 
@@ -690,9 +690,11 @@ def test_an_end_that_fails_for_one_who_waits_is_told_to_the_others():
     )
     lines = [SimpleNamespace(uid=1, is_closed=False, is_waiting=True, close=print) for _ in range(2)]
     for line in lines:
-        finish(waiters.wait(line, Wait(ids=[1]), partial(WaitLookup(world.engine).look, ROOT, [1])))
+        finish(waiters.wait(line, Wait(ids=[1]), partial(WaitLookup(world.engine).add_jobs, ROOT, [1])))
     waiters._waiters[0].awaited = None  # whatever is asked of it fails
-    waiters.over([world.engine.jobtable.jobs[1].changed(state=JobState.COMPLETED)], world.engine.jobtable)
+    waiters.answer_ended(
+        [world.engine.jobtable.jobs[1].changed(state=JobState.COMPLETED)], world.engine.jobtable
+    )
     assert lines[1] in sent
 
 

@@ -19,8 +19,8 @@ ANN = Caller(1, 1, "ann", is_operator=False)
 
 def logged(world):
     """Return what the log has gained."""
-    lines = text_of(world.engine.log.kept)
-    world.engine.log.kept.clear()
+    lines = text_of(world.engine.log.recent_lines)
+    world.engine.log.recent_lines.clear()
     return lines
 
 

@@ -15,12 +15,12 @@ from fgsched.domain.text import BadValue
 from fgsched.lifecycle.dependencies import (
     ConditionState,
     Dependency,
-    Fact,
+    TargetState,
     Term,
     for_task,
     judge,
-    left,
     parse_dependency,
+    unmet_part,
 )
 from test_arrays import outcomes
 
@@ -74,10 +74,10 @@ def test_an_id_that_no_job_can_have_is_that_of_no_job(target):
 
 
 OVER, GONE_WRONG, RUNS, WAITS = (
-    Fact(True, False, 5.0),
-    Fact(True, True, 5.0),
-    Fact(False, False, 100.0),
-    Fact(False),
+    TargetState(True, False, 5.0),
+    TargetState(True, True, 5.0),
+    TargetState(False, False, 100.0),
+    TargetState(False),
 )
 
 
@@ -102,14 +102,14 @@ def test_after_waits_for_its_minutes():
 
 
 def test_an_array_one_of_whose_tasks_failed_can_never_be_all_right():
-    assert judge(Term("afterok", 12), Fact(False, True), 0.0) is ConditionState.NEVER
+    assert judge(Term("afterok", 12), TargetState(False, True), 0.0) is ConditionState.NEVER
 
 
 @given(st.lists(st.sampled_from(ConditionState), min_size=1, max_size=6), st.booleans())
 def test_what_is_left_is_what_is_open_unless_that_decides_nothing(standings, one_will_do):
     terms = tuple(Term("afterok", number) for number in range(1, len(standings) + 1))
     of = dict(zip(terms, standings, strict=True))
-    still = left(Dependency(terms, one_will_do), of)
+    still = unmet_part(Dependency(terms, one_will_do), of)
     decisive, fatal = (
         (ConditionState.MET, ConditionState.NEVER)
         if one_will_do

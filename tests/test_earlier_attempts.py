@@ -8,7 +8,7 @@ from builders import World, a_demand, a_gpu, a_job, a_result
 from fgsched.controller.turn import EpilogDone, HostShort
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
-from fgsched.lifecycle.dependencies import ConditionState, Term, fact_of, judge
+from fgsched.lifecycle.dependencies import ConditionState, Term, judge, target_state
 from fgsched.lifecycle.transitions import charged_period
 from test_arrays import outcomes
 from test_dependencies import a_world
@@ -126,7 +126,7 @@ def test_a_requeued_attempt_is_charged_until_its_end_in_the_accounts(cleaning):
     world.engine.gpu_states.needs_cleaning = False
     world.settle()
     assert world.job(1).attempt == 2
-    share = sum(one.charged for one in world.engine.jobtable.given[1]) / WHOLE
+    share = sum(one.charged for one in world.engine.jobtable.allocations[1]) / WHOLE
     assert world.job(1).charged_before == pytest.approx(100 * share)
 
 
@@ -148,7 +148,7 @@ ENDS = [state for state in JobState if state.is_final]
 
 @pytest.mark.parametrize("state", ENDS, ids=lambda state: state.value)
 def test_only_a_completed_job_satisfies_afterok_and_only_another_end_afternotok(state):
-    fact = fact_of(a_job(1, state=state))
+    fact = target_state(a_job(1, state=state))
     has_completed = state is JobState.COMPLETED
     judged = {
         kind: judge(Term(kind, 1), fact, 0.0) for kind in ("afterok", "aftercorr", "afternotok", "afterany")

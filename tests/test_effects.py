@@ -12,8 +12,8 @@ from fgsched.controller.turn import (
     LaunchAttempt,
     PreemptOrder,
     RelimitOrder,
-    Remind,
     RequeueOrder,
+    ResendOrders,
     ResumeOrder,
     SendReply,
     SendSignal,
@@ -59,7 +59,7 @@ def test_a_launch_has_the_job_as_it_was_committed():
     world = World([a_gpu(0)], effects=Effects())
     world.submit([a_demand(WHOLE)])
     (launch,) = [effect for effect in world.effects.performed if isinstance(effect, LaunchAttempt)]
-    assert launch == LaunchAttempt(world.engine.jobtable.jobs[1], world.engine.jobtable.given[1])
+    assert launch == LaunchAttempt(world.engine.jobtable.jobs[1], world.engine.jobtable.allocations[1])
     assert (launch.job.state, world.job(1).state) == (JobState.STARTING, JobState.STARTING)
 
 
@@ -142,7 +142,7 @@ def test_what_fails_for_a_launch_marks_its_job_and_what_fails_for_an_answer_mark
     marked = [
         LaunchAttempt(job, ()),
         Follow(job, Shepherd(1, 1, "boot-1")),
-        Remind(job),
+        ResendOrders(job),
         Forget(job, marks=True),
     ]
     assert [job_to_mark(one) for one in marked] == [job] * 4

@@ -7,7 +7,7 @@ import pytest
 from builders import a_job
 from fgsched import gpus
 from fgsched.controller import enforcementcheck as wait_index
-from fgsched.controller.enforcementcheck import EnforcementGate
+from fgsched.controller.enforcementcheck import EnforcementCheck
 from fgsched.domain.states import JobState
 from fgsched.gpus.hooktest import LIMIT, verdict
 from fgsched.launch.launcher import PendingLaunch
@@ -39,7 +39,7 @@ class Host:
         self.hook.write_bytes(b"one")
         self.sampler = Asked()
         self.done = []
-        self.gate = EnforcementGate(
+        self.gate = EnforcementCheck(
             self.sampler, run=str(path), hook=self.hook, is_real=is_real, driver=self._driver
         )
 

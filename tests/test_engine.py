@@ -631,7 +631,7 @@ def test_a_lost_job_whose_end_could_not_be_stored_still_ends():
 def test_a_card_whose_cleaning_could_not_be_stored_is_still_given_back():
     world = World([a_gpu(0)])
     world.engine.gpu_states.needs_cleaning = True
-    world.engine.gpu_states.saw({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=1001)
+    world.engine.gpu_states.use_readings({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=1001)
     world.submit([a_demand(5000)])
     world.settle()
     end(world, 1)
@@ -648,13 +648,13 @@ def test_nobody_overtakes_a_job_with_a_gpu_while_the_cards_have_not_been_looked_
     world = World([a_gpu(0)], limits=HostLimits(cpus=4, host_memory=2**50))
     states = world.engine.gpu_states
     states.needs_cleaning = True
-    states.saw({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=world.now)
+    states.use_readings({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=world.now)
     world.submit([Demand(cpus=4), Demand(cpus=1), a_demand(5000, cpus=3), Demand(cpus=2)])
     world.now += 100
     world.host.finish(1, 1, a_result())
     world.settle()
     assert [world.job(number).state.code for number in (2, 3, 4)] == ["R", "PD", "PD"]
-    states.saw({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=world.now)
+    states.use_readings({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=world.now)
     world.settle()
     assert [world.job(number).state.code for number in (2, 3, 4)] == ["R", "R", "PD"]
 
@@ -922,13 +922,13 @@ def test_what_a_job_was_given_is_known_to_each_controller():
     world = World([a_gpu(0)])
     world.submit([a_demand(5000), Demand()])
     world.settle()
-    before = dict(world.engine.jobtable.given)
+    before = dict(world.engine.jobtable.allocations)
     assert [(one.gpu, one.share, one.charged) for one in before[1]] == [(0, 5000, 5000)]
     world.start()
-    assert world.engine.jobtable.given == before
+    assert world.engine.jobtable.allocations == before
     assert (world.job(1).tier, world.job(2).tier) == ("shim", "none")
     end(world, 1)
-    assert 1 not in world.engine.jobtable.given
+    assert 1 not in world.engine.jobtable.allocations
 
 
 def test_a_job_that_is_tried_again_gives_back_what_it_was_given():
@@ -939,7 +939,7 @@ def test_a_job_that_is_tried_again_gives_back_what_it_was_given():
     world.host.seize(world.job(1))
     world.turn(JobEnded(1))
     assert (world.job(1).state, world.job(1).holds) == (JobState.PENDING, ())
-    assert world.engine.jobtable.given == {}
+    assert world.engine.jobtable.allocations == {}
     assert world.engine.jobtable.free_slot() == 0
 
 
@@ -961,8 +961,8 @@ def test_the_numbers_of_running_jobs_survive_the_controller_with_their_gaps():
     assert slots.lowest() == 0
     slots.take(0)
     assert slots.lowest() == 1
-    slots.give(2)
-    slots.give(2)
+    slots.release(2)
+    slots.release(2)
     slots.take(1)
     assert slots.lowest() == 2
 

@@ -127,7 +127,7 @@ class Yard:
             connection.take_line()
             order.append(connection)
             self.clients.charge(connection.uid, 0.001)
-            self.clients.mind(connection)
+            self.clients.watch_events(connection)
         return order
 
     @property
@@ -190,7 +190,7 @@ def test_a_client_that_does_not_read_is_not_served(yard):
     yard.send(sock, line("ping") * 2)
     assert yard.handled(1) == [connection]
     connection.succeed("x" * 2**20)
-    yard.clients.mind(connection)
+    yard.clients.watch_events(connection)
     assert yard.handled(1) == []
     while connection.unsent:
         sock.recv(2**20)
@@ -204,7 +204,7 @@ def test_a_user_with_too_many_answers_untaken_is_not_served_and_loses_them_in_th
         yard.send(sock, line("ping"))
         if yard.handled(1):
             connection.succeed("x" * 2**20)
-            yard.clients.mind(connection)
+            yard.clients.watch_events(connection)
     assert yard.buffered < 6 * 2**20
     assert not yard.clients.have_work, "a request waits, and its user is not served"
     for _ in range(12):
@@ -220,7 +220,7 @@ def test_of_a_user_with_too_many_answers_untaken_the_client_that_reads_loses_non
         yard.send(sock, line("ping"))
         if yard.handled(1):
             connection.succeed("x" * 3 * 2**20)
-            yard.clients.mind(connection)
+            yard.clients.watch_events(connection)
     for _ in range(12):
         yard.now += 1.0
         yard.sockets[0].recv(2**17)
@@ -302,7 +302,7 @@ def test_connections_that_wait_for_jobs_leave_room_for_those_that_ask(yard):
     for _ in range(256):
         _, connection = yard.connect(ANN)
         connection.is_waiting = True
-        yard.clients.mind(connection)
+        yard.clients.watch_events(connection)
     sock, connection = yard.connect(ANN)
     yard.send(sock, line("ping"))
     assert yard.handled(1) == [connection]
@@ -418,7 +418,7 @@ def test_scarce_descriptors_are_divided_by_the_users_who_have_connections(yard):
 
 
 def test_descriptors_are_reserved_for_root(yard):
-    yard.clients._most = 40
+    yard.clients._most_descriptors = 40
     for uid in range(2000, 2040):
         for _ in range(4):
             yard.connect(uid)

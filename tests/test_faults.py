@@ -15,11 +15,11 @@ def fail():
 
 def test_a_fault_is_counted_told_and_logged_with_its_traceback(caplog):
     faults = Faults()
-    assert faults.told() == InternalErrors()
+    assert faults.summary() == InternalErrors()
     with caplog.at_level(logging.ERROR):
         assert not faults.run("the pacer", fail)
     assert faults.run("the waiters", lambda: None)
-    told = faults.told()
+    told = faults.summary()
     assert (told.count, told.last) == (1, "the pacer: KeyError: 'x'")
     assert "internal error in the pacer" in caplog.text
     assert "in fail" in caplog.text

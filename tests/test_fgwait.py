@@ -120,8 +120,8 @@ def test_a_terminal_is_told_how_far_it_is_when_it_takes_long(monkeypatch):
     screen.isatty = lambda: True
     monkeypatch.setattr("sys.stderr", screen)
     progress = ProgressLine()
-    progress.tell(protocol.Progress(pending=2))
+    progress.show(protocol.Progress(pending=2))
     assert screen.getvalue() == ""
     monkeypatch.setattr(progress, "_since", float("-inf"))
-    progress.tell(protocol.Progress(done=3, running=2, pending=5))
+    progress.show(protocol.Progress(done=3, running=2, pending=5))
     assert screen.getvalue() == "\r\x1b[K3 done, 2 running, 5 pending"

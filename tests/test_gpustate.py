@@ -29,7 +29,7 @@ class Looked(GpuStates):
             gpu.index: Reading(gpu=gpu.index, used=0, error=errors.get(f"gpu{gpu.index}", ""))
             for gpu in self.gpus
         }
-        self.saw(readings, listed_jobs=there, now=now)
+        self.use_readings(readings, listed_jobs=there, now=now)
 
 
 def held_by(number, *gpus):
@@ -71,7 +71,7 @@ def test_an_ended_job_is_clean_once_a_later_reading_does_not_show_it(states):
 def test_a_reading_that_was_asked_for_before_a_job_ended_says_nothing_of_it(states):
     states.ask()
     states.begin_cleaning(7, 2)
-    states.saw({}, listed_jobs=(), now=3)
+    states.use_readings({}, listed_jobs=(), now=3)
     assert states.cleaned(3) == {}
 
 
@@ -82,7 +82,7 @@ def test_a_reading_of_an_earlier_attempt_says_nothing_of_the_next_one(states):
     assert states.cleaned(2) == {7: True}
     states.begin_cleaning(7, 3)  # it was requeued, and its next attempt has ended
     assert states.cleaned(3) == {}
-    states.saw({}, listed_jobs=(), now=4)
+    states.use_readings({}, listed_jobs=(), now=4)
     assert states.cleaned(4) == {}, "that reading was asked for before the attempt began"
     states.look(5)
     assert states.cleaned(5) == {7: True}
@@ -93,9 +93,9 @@ def test_of_several_readings_that_were_asked_for_each_says_what_was_asked_with_i
     states.ask()
     states.begin_cleaning(7, 2)
     states.ask()
-    states.saw({}, listed_jobs=(), now=3)
+    states.use_readings({}, listed_jobs=(), now=3)
     assert states.cleaned(3) == {}
-    states.saw({}, listed_jobs=(), now=4)
+    states.use_readings({}, listed_jobs=(), now=4)
     assert states.cleaned(4) == {7: True}
 
 
@@ -120,7 +120,7 @@ def test_a_gpu_that_an_earlier_attempt_did_not_leave_stays_suspect_after_a_later
     states.left_dirty(replace(held_by(7, 1), attempt=2), 62)
     states.look(63, 7)
     assert [gpu.state for gpu in states.gpus] == [GpuState.SUSPECT, GpuState.SUSPECT]
-    assert [job.attempt for job in states.stayed] == [1, 2]
+    assert [job.attempt for job in states.overdue_attempts] == [1, 2]
     states.look(64)
     assert [gpu.state for gpu in states.gpus] == [GpuState.OK, GpuState.OK]
     assert states.watched == frozenset()
@@ -131,7 +131,7 @@ def test_a_reading_that_was_asked_for_before_the_end_of_a_job_returns_no_card_to
     states.begin_cleaning(7, 0)
     assert states.cleaned(30.1) == {7: False}
     states.left_dirty(held_by(7, 1), 31)
-    states.saw({index: Reading(gpu=index, used=0) for index in (0, 1)}, listed_jobs=(), now=32)
+    states.use_readings({index: Reading(gpu=index, used=0) for index in (0, 1)}, listed_jobs=(), now=32)
     assert states.gpu(1).state is GpuState.SUSPECT, "that reading was older than the end"
     states.look(33)
     assert states.gpu(1).state is GpuState.OK
@@ -168,13 +168,15 @@ def test_a_card_that_does_not_answer_is_suspect_until_it_does(states):
 
 
 def test_a_card_that_the_driver_does_not_list_is_suspect(states):
-    states.saw({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=1)
+    states.use_readings({0: Reading(gpu=0, used=0)}, listed_jobs=(), now=1)
     assert [gpu.state for gpu in states.gpus] == [GpuState.OK, GpuState.SUSPECT]
 
 
 def health(states, now, **about):
     """A reading of card 0 with this of its health."""
-    states.saw({0: Reading(gpu=0, used=0, **about), 1: Reading(gpu=1, used=0)}, listed_jobs=(), now=now)
+    states.use_readings(
+        {0: Reading(gpu=0, used=0, **about), 1: Reading(gpu=1, used=0)}, listed_jobs=(), now=now
+    )
     return states.gpu(0)
 
 
@@ -337,7 +339,7 @@ def test_a_job_that_failed_on_a_card_that_went_bad_meanwhile_runs_again_elsewher
     world.turn()
     world.engine.gpu_states.ask()
     sick = {0: Reading(gpu=0, used=0, ecc=1, remap="pending"), 1: Reading(gpu=1, used=0)}
-    world.engine.gpu_states.saw(sick, listed_jobs=(), now=world.now)
+    world.engine.gpu_states.use_readings(sick, listed_jobs=(), now=world.now)
     world.turn()
     world.settle()
     first, second = world.job(1), world.job(2)

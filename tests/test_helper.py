@@ -237,7 +237,7 @@ def test_a_helper_that_is_stopped_for_a_while_answers_each_request_once(kind, tm
 
 def test_a_relay_that_is_killed_is_started_again(loop):
     relay = RelayProcess("user", loop.watch_once)
-    relay.obey(NO_HOOKS.__class__(events_command="/bin/true"))
+    relay.configure(NO_HOOKS.__class__(events_command="/bin/true"))
     pids = []
 
     def look():

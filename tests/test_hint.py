@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from fgsched.cli import fgsub
-from fgsched.cli.hint import hint, tell
+from fgsched.cli.hint import hint, print_hint
 from fgsched.domain.errors import Unreachable
 from fgsched.domain.job import Demand, Request
 from fgsched.domain.states import JobState
@@ -89,9 +89,9 @@ def state(tmp_path, monkeypatch):
 
 def test_a_name_gets_one_note_a_day_and_the_look_is_bounded(state, capsys):
     client = Answers([*RUNS, NEW])
-    tell(client, 9, "train")
+    print_hint(client, 9, "train")
     assert capsys.readouterr().err == f"fgsub: note: {SAID}\n"
-    tell(client, 9, "train")
+    print_hint(client, 9, "train")
     assert capsys.readouterr().err == ""
     assert [(call.after, call.uid) for call in client.calls] == [(0, os.geteuid())]
     assert (state / "hints").read_text() == time.strftime("%Y-%m-%d train\n")
@@ -100,15 +100,15 @@ def test_a_name_gets_one_note_a_day_and_the_look_is_bounded(state, capsys):
 def test_the_notes_of_other_days_are_forgotten(state, capsys):
     state.mkdir()
     (state / "hints").write_text("2001-01-01 train\n2001-01-01 other\n")
-    tell(Answers([*RUNS, NEW]), 9, "train")
+    print_hint(Answers([*RUNS, NEW]), 9, "train")
     assert capsys.readouterr().err
     assert (state / "hints").read_text().count("\n") == 1
 
 
 def test_a_hint_that_fails_is_silent(state, capsys):
-    tell(Answers(None), 9, "train")
+    print_hint(Answers(None), 9, "train")
     state.write_text("a file where the directory is to be")
-    tell(Answers([*RUNS, NEW]), 9, "train")
+    print_hint(Answers([*RUNS, NEW]), 9, "train")
     assert capsys.readouterr().err == ""
 
 

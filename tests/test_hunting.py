@@ -25,7 +25,7 @@ JOB = a_job(1, state=JobState.RUNNING, attempt=1, uid=os.geteuid())
 
 @pytest.fixture
 def hunter(tmp_path):
-    ports = SimpleNamespace(watch=None, gone=None, host_users=None)
+    ports = SimpleNamespace(watch=None, shepherd_ended=None, host_users=None)
     site = SimpleNamespace(kill_wait=30.0)
     return Launcher(RunDir(tmp_path / "run", "boot"), SimpleNamespace(pid=0), site, ports, None)
 
@@ -52,7 +52,7 @@ def test_a_job_whose_killed_shepherd_the_spawner_has_not_noticed_yet_is_not_lost
     begun = spawner.run / "begun"
     job = spawner.launch(f"#!/bin/sh\necho >{begun}\nexec sleep 1000000\n", job=1, attempt=1)
     until_written(begun)
-    ports = SimpleNamespace(watch=None, gone=None, host_users=None)
+    ports = SimpleNamespace(watch=None, shepherd_ended=None, host_users=None)
     hunter = Launcher(RunDir(spawner.run, boot_id()), SimpleNamespace(pid=0), None, ports, None)
     os.kill(spawner.process.pid, signal.SIGSTOP)
     until_stopped(spawner.process.pid)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from endedjobs import an_ended_job, changed
-from fgsched.accounting.ledger import Ledger, LedgerReader, Unfit
+from fgsched.accounting.ledger import Ledger, LedgerReader, UnstorableRecord
 from fgsched.accounting.records import (
     ForeignUse,
     Gap,
@@ -129,7 +129,7 @@ def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, reade
     with ledger.write():
         ledger.add_jobs([JOB])
         ledger.add_jobs([later])
-        with pytest.raises(Unfit):
+        with pytest.raises(UnstorableRecord):
             ledger.add_jobs([changed(JOB, submitted_at=11.0)])
     assert [job.row["state"] for job in reader.jobs(0, 100)] == ["COMPLETED"]
 

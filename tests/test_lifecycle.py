@@ -14,7 +14,7 @@ from fgsched.domain.waiting import gate_of
 from fgsched.lifecycle.transitions import (
     Alive,
     Finish,
-    Hunt,
+    KillRemaining,
     RequeueUnstarted,
     Shepherd,
     ShepherdGone,
@@ -151,10 +151,10 @@ def test_an_unknown_end_is_never_called_completed():
 RECOVERIES = [
     (JobState.STARTING, Unclaimed(), RequeueUnstarted()),
     (JobState.STARTING, Alive(SHEPHERD), WatchShepherd(SHEPHERD)),
-    (JobState.STARTING, ShepherdGone(), Hunt()),
+    (JobState.STARTING, ShepherdGone(), KillRemaining()),
     (JobState.RUNNING, Alive(SHEPHERD), WatchShepherd(SHEPHERD)),
-    (JobState.RUNNING, ShepherdGone(), Hunt()),
-    (JobState.RUNNING, Unclaimed(), Hunt()),
+    (JobState.RUNNING, ShepherdGone(), KillRemaining()),
+    (JobState.RUNNING, Unclaimed(), KillRemaining()),
 ]
 
 

@@ -335,14 +335,14 @@ class Looked:
         return counted
 
     def look(self, *names):
-        look = partial(WaitLookup(self.world.engine).look, ROOT, list(names))
+        look = partial(WaitLookup(self.world.engine).add_jobs, ROOT, list(names))
         return self.waiters.wait(self.connection, protocol.Wait(ids=list(names)), look)
 
     def end(self, name):
         """Cancel something; those who wait learn of it as after each round of the controller."""
         self.world.ask(ROOT, "cancel", ids=[name])
         ended, self.world.engine.ended = self.world.engine.ended, []
-        self.waiters.over(ended, self.world.engine.jobtable)
+        self.waiters.answer_ended(ended, self.world.engine.jobtable)
 
     def close(self):
         self.client.close()

@@ -264,7 +264,7 @@ class QueueAndAccounts:
         try:
             if crash == "before the deletion" and self.mover._stored:
                 raise PowerCut
-            jobs = self.mover.take(now, self.wall)
+            jobs = self.mover.next_jobs(now, self.wall)
             if not jobs:
                 if crash == "after the deletion":
                     raise PowerCut
@@ -504,7 +504,7 @@ def test_a_job_that_the_accounts_refuse_stays_in_the_queue(world, caplog):
     line = batch_line(1, [(JobAccount, encoded(other))])
     assert world.accountant.answer(line, 0.0).error == ""
     world.wall += 3600
-    jobs = world.mover.take(1000.0, world.wall) or world.mover.take(2000.0, world.wall)
+    jobs = world.mover.next_jobs(1000.0, world.wall) or world.mover.take(2000.0, world.wall)
     answer = world.accountant.answer(batch_line(2, [(JobAccount, encoded(job)) for job in jobs]), 0.0)
     world.mover.stored([job_id], answer.refused)
     assert answer.refused == (job_id,)
@@ -705,7 +705,7 @@ def test_a_host_that_is_never_idle_moves_all_its_ended_jobs_after_ten_minutes(tm
     mover = Mover(store, accounts, Site(lambda: table, "host"), move_after=0.0)
     now, moved = 1000.0, 0
     for step in range(900):
-        sent = mover.take(now, 1e12)
+        sent = mover.next_jobs(now, 1e12)
         mover.stored([job.id for job in sent], ())
         moved += len(sent)
         wait = mover.due(now) or 0.0
@@ -738,7 +738,7 @@ def test_the_ended_jobs_of_a_queue_of_version_1_move(tmp_path):
     table = JobTable(store.open_jobs(), made_tasks=store.tasks.made)
     mover = Mover(store, accounts, Site(lambda: table, "host"), move_after=0.0)
     for now in range(1, 20):
-        if sent := mover.take(now * 1000.0, 1e12):
+        if sent := mover.next_jobs(now * 1000.0, 1e12):
             line = batch_line(now, [(JobAccount, encoded(job)) for job in sent])
             mover.stored([job.id for job in sent], accountant.answer(line, 1.0).refused)
     ended = {number for number, record in before.items() if record.job.state.is_final}

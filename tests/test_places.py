@@ -543,7 +543,7 @@ def test_a_file_in_the_home_of_a_user_stops_no_command_of_root_that_reads_it(tmp
     with pytest.raises(OSError, match=r"no regular file|Too many|belongs to"):
         places.read_own(place, 100)
     monkeypatch.setenv("FG_HOME", str(tmp_path))
-    assert hint.tell(None, 1, "n") is None
+    assert hint.print_hint(None, 1, "n") is None
     with suppress(Refused):
         install_units(tmp_path, {"hints": "written"})
 

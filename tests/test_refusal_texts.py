@@ -3,7 +3,7 @@
 import pytest
 
 from builders import GIB, PretendHost, a_demand, a_gpu
-from fgsched.controller.mpsdaemons import MpsDesk
+from fgsched.controller.mpsdaemons import MpsControl
 from fgsched.controller.turn import ServerAnswered
 from fgsched.hooks.programs import Ran
 from fgsched.launch.fence import Refused, choose
@@ -21,7 +21,7 @@ from fgsched.launch.fence import Refused, choose
 )
 def test_a_daemon_without_a_server_has_the_best_reason_that_there_is(tmp_path, ran, why):
     events = []
-    desk = MpsDesk(tmp_path / "lock", lambda *_: None, events.append, PretendHost())
+    desk = MpsControl(tmp_path / "lock", lambda *_: None, events.append, PretendHost())
     desk._answered(3, 1, ran)
     desk.close([], [])
     pids = (42,) if ran.output == "42\n" else ()

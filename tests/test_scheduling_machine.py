@@ -82,7 +82,7 @@ class Scheduling(Happenings):
             late = True  # jobs without a limit have used them up
         self.preemptions = preemptions
         array = jobtable.arrays.get(first.id) if first else None
-        who = first and (first.id, array and array.rest)  # of an array, the task that is next
+        who = first and (first.id, array and array.pending_bits)  # of an array, the task that is next
         if before is not None and before[0] == who and self.site.is_calm and not late:
             assert at is not None, f"{first} has a reservation no more"
             assert at <= before[1], f"{first} is put off"

@@ -70,7 +70,7 @@ def test_nobody_can_pass_off_his_process_as_another_users_job():
 def test_an_ended_job_is_not_off_a_card_that_does_not_answer(reading, there):
     """Its share would be given out while its memory is still taken."""
     ended = a_job(7, state=JobState.COMPLETING, holds=(Hold(gpu=0, share=5000, memory=1 << 30),))
-    assert interpreted({0: reading}, shepherds={}, ended=[ended], run=RUN).there == there
+    assert interpreted({0: reading}, shepherds={}, ended=[ended], run=RUN).still_listed == there
 
 
 @pytest.mark.parametrize(("is_held", "strange"), [(True, 0), (False, 5 << 30)])
@@ -81,7 +81,7 @@ def test_what_a_job_left_behind_is_looked_for_when_the_job_is_over_too(is_held, 
         readings = {0: Reading(gpu=0, used=5 << 30, processes=(GpuProcess(pid=pid, memory=5 << 30),))}
         groups = {"ended": [over] if is_held else [], "stayed": [] if is_held else [over]}
         found = interpreted(readings, shepherds={}, run=RUN, **groups)
-    assert (found.there, found.readings[0].external) == ({7}, strange)
+    assert (found.still_listed, found.readings[0].external) == ({7}, strange)
 
 
 def test_while_a_user_is_not_heard_of_each_process_of_the_user_may_be_what_an_ended_job_left(monkeypatch):
@@ -90,9 +90,9 @@ def test_while_a_user_is_not_heard_of_each_process_of_the_user_may_be_what_an_en
     )
     with a_process() as pid:
         readings = {0: Reading(gpu=0, used=5 << 30, processes=(GpuProcess(pid=pid, memory=5 << 30),))}
-        whole = [interpreted(readings, shepherds={}, ended=[over], run=RUN).there]
+        whole = [interpreted(readings, shepherds={}, ended=[over], run=RUN).still_listed]
         monkeypatch.setattr(gpumonitor, "is_silent", lambda uid: uid == os.geteuid())
-        whole.append(interpreted(readings, shepherds={}, ended=[over], run=RUN).there)
+        whole.append(interpreted(readings, shepherds={}, ended=[over], run=RUN).still_listed)
     assert whole == [set(), {7}]
 
 
@@ -102,7 +102,7 @@ GONE = (1 << 22) - 1  # a pid that nobody has
 def test_pids_that_nobody_has_here_are_told_of_once_they_were_listed_for_a_whole_look(caplog):
     unresolved, told = UnresolvedPids(), []
     for now, pids in ((0, {GONE}), (4, {GONE, 5}), (5, {GONE}), (9, {GONE, 5}), (12, {5}), (14, set())):
-        unresolved.saw(pids, now=now, interval=5)
+        unresolved.record_query(pids, now=now, interval=5)
         told.append(unresolved.pids)
     assert told == [(), (), (GONE,), (GONE,), (), ()]
     (record,) = caplog.records

@@ -236,7 +236,9 @@ def test_a_large_answer_to_a_wait_comes_whole(place):
     client = place.client()
     client.sendall(line("wait"))
     place.serve()
-    place.waiters.over([a_job(number, state=JobState.COMPLETED) for number in range(1, 8001)], JobTable())
+    place.waiters.answer_ended(
+        [a_job(number, state=JobState.COMPLETED) for number in range(1, 8001)], JobTable()
+    )
     (answer,) = place.answer(client)
     assert len(answer["ok"]["jobs"]) == 8000
 
@@ -247,7 +249,7 @@ def test_a_client_that_went_while_it_waited_is_forgotten_when_it_is_told(place):
     client.sendall(line("wait"))
     place.serve()
     client.close()
-    place.waiters.over([a_job(1, state=JobState.COMPLETED)], JobTable())
+    place.waiters.answer_ended([a_job(1, state=JobState.COMPLETED)], JobTable())
     place.serve()
     assert place.registered == 2
     works(place)
@@ -577,7 +579,7 @@ def test_a_part_that_fails_is_counted_and_the_others_go_on(place, caplog):
     client = place.client()
     theirs.send(b"x")
     assert place.ask(client, "echo", a=1) == [{"v": PROTOCOL, "ok": {"a": 1}}]
-    told = place.loop.faults.told()
+    told = place.loop.faults.summary()
     assert (told.count > 0, told.last) == (True, "an event: ZeroDivisionError: division by zero")
     assert caplog.text.count("Traceback") == 1, "the same fault is not logged at each round"
     place.loop.selector.unregister(ours)
@@ -642,11 +644,11 @@ def test_one_of_several_jobs_is_enough_for_who_asked_so_and_news_come_once(place
     place.serve()
     jobtable = World([a_gpu(0)]).engine.jobtable
     for now in (1.0, 1.1, 2.0, 3.0):
-        place.waiters.tell(jobtable, now)
+        place.waiters.send_progress(jobtable, now)
     jobtable.put(a_job(1, state=JobState.RUNNING))
-    place.waiters.tell(jobtable, 4.0)
-    place.waiters.tell(jobtable, -1000.0)
-    place.waiters.over([a_job(1, state=JobState.COMPLETED)], jobtable)
+    place.waiters.send_progress(jobtable, 4.0)
+    place.waiters.send_progress(jobtable, -1000.0)
+    place.waiters.answer_ended([a_job(1, state=JobState.COMPLETED)], jobtable)
     assert [job["id"] for job in place.answer(client)[0]["ok"]["jobs"]] == [1]
     news = [one["progress"] for one in place.answer(other)]
     assert news == [
@@ -654,7 +656,9 @@ def test_one_of_several_jobs_is_enough_for_who_asked_so_and_news_come_once(place
         {"done": 0, "running": 1, "pending": 1},
     ]
     assert place.waiters.delay is None
-    place.waiters.over([a_job(1, state=JobState.COMPLETED), a_job(2, state=JobState.FAILED)], jobtable)
+    place.waiters.answer_ended(
+        [a_job(1, state=JobState.COMPLETED), a_job(2, state=JobState.FAILED)], jobtable
+    )
     assert [job["state"] for job in place.answer(other)[0]["ok"]["jobs"]] == ["COMPLETED", "FAILED"]
 
 

@@ -12,7 +12,7 @@ from fgsched.domain.job import JobUsage
 from fgsched.protocol import JobInfo, OnGpu
 from fgsched.slurm import scontrol, sstat
 from fgsched.slurm.getopt import BadLine
-from fgsched.slurm.names import OWN
+from fgsched.slurm.names import SLURM_NAMES
 from fgsched.system.process import TreeUse
 from live_host import Home
 
@@ -55,7 +55,8 @@ def answered(home, patch, *words):
     patch.setattr(os, "environ", home.environ)
     if words[0] == "scontrol":
         return scontrol.answer(words[1:], home.environ)
-    return import_module(OWN[words[0]]).answer(words[1:])
+    assert SLURM_NAMES[words[0]].is_answered
+    return import_module(f"fgsched.slurm.{words[0]}").answer(words[1:])
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.cli.install.slurmnames import BIN, NAMES, names
+from fgsched.cli.install.slurmnames import BIN, names
 from fgsched.controller.handlers.submission import check_mail
 from fgsched.domain.errors import Exit, FgschedError, Refused
 from fgsched.domain.job import Request
 from fgsched.mail.letters import MailSettings
 from fgsched.slurm.getopt import BadLine, in_slurms_words
-from fgsched.slurm.names import OWN, arguments, status_of, usage_line
+from fgsched.slurm.names import SLURM_NAMES, arguments, status_of, usage_line
 from fgsched.slurm.scontrol import expand, fold
 from live_host import PATIENCE
 
@@ -29,7 +29,7 @@ def script(home, *lines):
 
 
 def test_every_name_has_a_program():
-    assert sorted(os.listdir(BIN)) == sorted([*NAMES, *OWN, "srun", "salloc"])
+    assert sorted(os.listdir(BIN)) == sorted(SLURM_NAMES)
     assert all(os.access(BIN / name, os.X_OK) for name in os.listdir(BIN))
 
 
@@ -98,7 +98,10 @@ def test_every_name_prints_its_usage_in_one_line_and_starts_nothing(name, home):
     assert not home.places.socket.exists()
 
 
-@pytest.mark.parametrize("name", sorted({*OWN, "srun", "salloc", "sattach", "scontrol"} - {"seff"}))
+@pytest.mark.parametrize(
+    "name",
+    [name for name, row in SLURM_NAMES.items() if (row.about or name == "scontrol") and name != "seff"],
+)
 def test_a_name_with_options_of_its_own_lists_them(name, home):
     status, out, err = called(home, name, "--help")
     assert (status, err) == (0, "")

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders import a_job
-from fgsched.controller.gpumonitor import Seen, Watchdog
+from fgsched.controller.gpumonitor import GpuObservation, Watchdog
 from fgsched.domain.job import AdoptedProcess, GpuProcess, Reading
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.watchdog import WatchdogPolicy
@@ -37,7 +37,7 @@ def controller(tmp_path):
 
         def look(job, reading):
             owners = {process.pid: job.id for process in reading.processes}
-            watching.look(Seen({0: reading}, set(), owners), {job.id: job})
+            watching.judge_jobs(GpuObservation({0: reading}, set(), owners), {job.id: job})
             return region.read(tmp_path / "job" / "7.1" / "region").gpus[0].untracked
 
         return look
@@ -84,10 +84,10 @@ def test_of_processes_that_are_ending_nobody_can_say_that_the_hook_is_not_in_the
     told = []
     watching = Watchdog(str(tmp_path), WatchdogPolicy(), told.append)
     for pid in (ending(), ending()):
-        watching.look(Seen({0: busy(pid)}, set(), {pid: job.id}), {job.id: job})
+        watching.judge_jobs(GpuObservation({0: busy(pid)}, set(), {pid: job.id}), {job.id: job})
     assert told == []
     for pid in (os.getpid(), os.getpid()):
-        watching.look(Seen({0: busy(pid)}, set(), {pid: job.id}), {job.id: job})
+        watching.judge_jobs(GpuObservation({0: busy(pid)}, set(), {pid: job.id}), {job.id: job})
     assert [bool(one.end) for one in told] == [False, True]
 
 

@@ -31,8 +31,8 @@ from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.submission import Rules
-from fgsched.controller.hooking import HookDesk
-from fgsched.controller.mailing import MailRoom
+from fgsched.controller.hooking import SitePrograms
+from fgsched.controller.mailing import MailerControl
 from fgsched.controller.moving import Mover, PastJobs, Site
 from fgsched.controller.turn import ClientRequest, Effect, Event, SendReply, WatchdogFinding
 from fgsched.controller.upkeep import JobRetention as Retention
@@ -235,7 +235,7 @@ class Life:
     def _run_programs(self) -> None:
         """Prolog, epilog and mails, with runner and mailer in virtual time."""
         host, engine = self.site.host, self.engine
-        desk = HookDesk(
+        desk = SitePrograms(
             Path("/nowhere"),
             "system",
             watch=lambda pidfd, ended: None,
@@ -245,9 +245,9 @@ class Life:
         )
         desk._runner.close()
         desk._runner = self.runner  # type: ignore[assignment]
-        desk.obey(self.site.config.hooks)
+        desk.configure(self.site.config.hooks)
         engine.epilogs, host.gate = desk, desk.open_for
-        self.mailroom = MailRoom(engine.mail, self.mailer)  # type: ignore[arg-type]
+        self.mailroom = MailerControl(engine.mail, self.mailer)  # type: ignore[arg-type]
 
     def _open_desks(self) -> None:
         engine = self.engine
@@ -395,7 +395,7 @@ class Life:
 
     def _saw(self, readings: Any, there: set[int]) -> None:
         states, wall = self.engine.gpu_states, self.site.agenda.wall
-        states.saw(readings, listed_jobs=there & states.watched, now=wall)
+        states.use_readings(readings, listed_jobs=there & states.watched, now=wall)
         lost = {index for index, one in readings.items() if one.is_lost}
         for job in self.engine.jobtable.holding.values():
             here = sorted(lost & {hold.gpu for hold in job.holds})

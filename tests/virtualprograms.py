@@ -227,7 +227,7 @@ class VirtualMailer:
             self._woken_at = float("inf")
             self._wake(0.001)
 
-    def obey(self, settings: MailSettings) -> None:
+    def configure(self, settings: MailSettings) -> None:
         """Never called."""
 
     def _wake(self, seconds: float) -> None:

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from msgspec import MsgspecError
 
 from fgsched.accounting import guard
-from fgsched.accounting.ledger import Ledger, Unfit
+from fgsched.accounting.ledger import Ledger, UnstorableRecord
 from fgsched.accounting.messages import (
     UNREADABLE,
     Answer,
@@ -245,7 +245,7 @@ def _each(ledger: Ledger, records: Iterable[Record], add: Callable[[Record], Non
         try:
             with ledger.attempt():
                 add(record)
-        except Unfit as error:
+        except UnstorableRecord as error:
             _log_left_out(error.cause, repr(record))
             failed.append(record)
     return failed

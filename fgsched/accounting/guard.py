@@ -126,10 +126,10 @@ class Guarded:
         self._sums = Sums(path)
         with refusing(path, self._sums, REMEDY):
             is_accepted = recorded_name(path) is None  # an operator has removed the marker: docs
-            self._beside = None if is_accepted else beside_of(path, REMEDY)
+            self._recorded_commit = None if is_accepted else beside_of(path, REMEDY)
             if is_accepted:
                 self._sums.discard()
-            self._holds = verify(path, self._beside, self._sums, KIND)
+            self._holds = verify(path, self._recorded_commit, self._sums, KIND)
 
     def open(self, db: Connection) -> Opened:
         """Guard an open connection from now on."""
@@ -137,7 +137,7 @@ class Guarded:
             if not db.execute(_SQL["count_commits"]).fetchone()[0]:
                 db.executescript(f"BEGIN;{_script(db)};COMMIT;")
             commit, _ = _last_commit(db, self._path)
-            record = Record(commit_file(self._path), commit, is_new=self._beside is None)
+            record = Record(commit_file(self._path), commit, is_new=self._recorded_commit is None)
             opened = Opened(db, record, path=self._path, sums=self._sums, remedy=REMEDY)
         opened.begin(holds=self._holds)
         return opened

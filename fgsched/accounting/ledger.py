@@ -81,7 +81,7 @@ _objects = msgspec.json.Decoder(dict[str, Any])
 Record = TypeVar("Record", bound=Struct)
 
 
-class Unfit(StorageError):
+class UnstorableRecord(StorageError):
     """Raised if a record cannot be stored because of its contents."""
 
 
@@ -184,7 +184,7 @@ class Ledger:
         """Open a savepoint; an exception rolls back to it and keeps the rest of the transaction.
 
         Raises:
-            Unfit: a value breaks a rule of the file.
+            UnstorableRecord: a value breaks a rule of the file.
         """
         self._db.execute("SAVEPOINT part")
         try:
@@ -195,7 +195,9 @@ class Ledger:
                 self._db.execute("RELEASE part")
             self._forget()
             if isinstance(error, _OF_RECORD):
-                raise Unfit(f"a record cannot be stored: {error}", "Report this: it is a defect.") from error
+                raise UnstorableRecord(
+                    f"a record cannot be stored: {error}", "Report this: it is a defect."
+                ) from error
             raise
         self._db.execute("RELEASE part")
 
@@ -203,7 +205,7 @@ class Ledger:
         """Add ended jobs; a job that is in the accounts is not changed.
 
         Raises:
-            Unfit: the accounts have another job with the same id.
+            UnstorableRecord: the accounts have another job with the same id.
         """
         for job in jobs:
             if self._db.execute(SQL["add_job"], self._job_row(job)).rowcount == 0:
@@ -213,7 +215,7 @@ class Ledger:
     def _compare(self, job: JobAccount) -> None:
         row = self._db.execute(SQL["find_end"], {"id": job.id}).fetchone()
         if row["submitted_at"] != job.row["submitted_at"]:
-            raise Unfit(
+            raise UnstorableRecord(
                 f"the accounts {self.path} have another job {job.id} than the queue",
                 "They belong to an earlier queue: archive or move them away.",
             )
@@ -226,7 +228,7 @@ class Ledger:
                 self._db.execute(SQL["put_sample"], row)
 
     def add_minute(self, minute: Minute) -> None:
-        """Add one minute of samples. Raises Unfit if a GPU was not added before."""
+        """Add one minute of samples. Raises UnstorableRecord if a GPU was not added before."""
         parts: tuple[tuple[str, tuple[Struct, ...]], ...] = (
             ("add_card_use", minute.gpus),
             ("add_owner_use", minute.owners),
@@ -382,7 +384,9 @@ class Ledger:
         if uuid not in self._gpus:
             gpu_row = self._db.execute(SQL["find_card"], {"uuid": uuid}).fetchone()
             if gpu_row is None:
-                raise Unfit(f"the accounts do not know the GPU {uuid}", "Report this: it is a defect.")
+                raise UnstorableRecord(
+                    f"the accounts do not know the GPU {uuid}", "Report this: it is a defect."
+                )
             self._gpus[uuid] = gpu_row[0]
         return self._gpus[uuid]
 

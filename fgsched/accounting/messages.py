@@ -54,7 +54,7 @@ class Unparsed(NamedTuple):
     job: int = 0  # the id, if it is an ended job
 
 
-class _Raw(Struct, frozen=True, kw_only=True, tag="batch"):
+class _UnparsedBatch(Struct, frozen=True, kw_only=True, tag="batch"):
     """A batch whose records are not parsed."""
 
     number: int
@@ -150,7 +150,7 @@ def parse_batch(text: bytes) -> tuple[RecordBatch, list[Unparsed]]:
         msgspec.MsgspecError: the line is no batch.
     """
     raw, fields, faulty = (
-        msgspec.json.decode(text, type=_Raw),
+        msgspec.json.decode(text, type=_UnparsedBatch),
         dict[str, tuple[Any, ...]](),
         list[Unparsed](),
     )

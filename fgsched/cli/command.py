@@ -62,9 +62,9 @@ class Friendly(click.Command):
         except FgschedError as error:
             self.fail(error.cause, error.remedy, error.exit_code)
         except click.UsageError as error:
-            from fgsched.cli.usageerrors import told  # only needed for these messages
+            from fgsched.cli.usageerrors import cause_and_remedy  # only needed for these messages
 
-            self.fail(*told(error, words, name), Exit.USAGE)
+            self.fail(*cause_and_remedy(error, words, name), Exit.USAGE)
         except (KeyboardInterrupt, click.Abort):
             leave(128 + signal.SIGINT)
         except BrokenPipeError:

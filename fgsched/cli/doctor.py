@@ -541,7 +541,7 @@ def recovered(places: Paths) -> str:
             ending=ending,
             now=now,
         )
-    return f"{why}\n\n" + "".join(f"{line}\n" for line in _told(places, report)) + accounts
+    return f"{why}\n\n" + "".join(f"{line}\n" for line in _recovery_text(places, report)) + accounts
 
 
 def _why(places: Paths) -> str:
@@ -554,7 +554,7 @@ def _why(places: Paths) -> str:
     return "" if answer == "ok" else f"{places.queue} is damaged: {answer}"
 
 
-def _told(places: Paths, report: Recovered) -> list[str]:
+def _recovery_text(places: Paths, report: Recovered) -> list[str]:
     saved = ", ".join(f"{count} {table}" for table, count in sorted(report.rows.items())) or "none"
     lines = [f"Recovered into a new queue, {report.name}. Rows that were saved: {saved}."]
     if report.refused:
@@ -592,7 +592,8 @@ def _told(places: Paths, report: Recovered) -> list[str]:
     if report.without_script:
         without_script = _ranges(map(str, report.without_script), len(report.without_script))
         lines.append(f"Jobs that waited and whose scripts are lost are cancelled: {without_script}.")
-    lines.append(f"The damaged files are kept as {report.kept.parent}/queue.*.{report.kept.suffix[1:]}.")
+    folder, ending = report.damaged_files.parent, report.damaged_files.suffix[1:]
+    lines.append(f"The damaged files are kept as {folder}/queue.*.{ending}.")
     return lines
 
 

@@ -59,7 +59,9 @@ def fgcancel(options: CancelOptions, operands: Sequence[str]) -> int:
     ids = choices.ids(whole)
     with Client(find_places()) as client:
         steps = {} if options.dry_run else steps
-        failed = max((_told(step) for step in signal_steps(client, steps, number)), default=Exit.DONE)
+        failed = max(
+            (_report_unsignalled(step) for step in signal_steps(client, steps, number)), default=Exit.DONE
+        )
         if steps and not whole:
             return failed
         if is_filtered or options.interactive or options.dry_run:
@@ -88,7 +90,7 @@ def _without_steps(words: Iterable[str]) -> tuple[list[str], dict[str, set[str]]
     return [word for word in listed if word not in steps], split(steps)[1]
 
 
-def _told(step: UnsignalledStep) -> int:
+def _report_unsignalled(step: UnsignalledStep) -> int:
     """Report a step that was not signalled; return the exit status."""
     warn("fgcancel", f"Kill job error on job step id {step.name}: {step.why}")
     return step.code

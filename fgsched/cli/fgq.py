@@ -23,7 +23,7 @@ class _Here:
 
     def __init__(self) -> None:
         self.name = said_by("fgq")
-        self.usual = os.environ.get("SQUEUE_FORMAT", "")
+        self.default_format = os.environ.get("SQUEUE_FORMAT", "")
 
     users = staticmethod(choices.users)
     me = staticmethod(choices.me)

@@ -214,7 +214,7 @@ class Foreground:
             except Interrupted as interrupted:
                 return 128 + interrupted.number
             except Detached as detached:
-                click.echo(left(self.name, ids.first, detached), err=True)
+                click.echo(detached_line(self.name, ids.first, detached), err=True)
                 return 0
             return 0 if self.leaves else self._end(client, ids.first)
 
@@ -265,7 +265,7 @@ def _say(name: str, text: str) -> None:
     click.echo(f"{name}: {text}", err=True)
 
 
-def left(name: str, job: int, detached: Detached) -> str:
+def detached_line(name: str, job: int, detached: Detached) -> str:
     """Return the line about a job that runs on without this terminal."""
     why = "another terminal was attached to job" if detached.is_taken else "detached from job"
     return f"{name}: {why} {job}, which continues; fgctl attach {job} returns to it"

@@ -325,9 +325,9 @@ def _finish(client: Client, ids: range, flags: Flags, hint: str) -> int:
     with _interruptible(ids, waits=flags.wait):
         _print(client, ids, flags)
         if hint:
-            from fgsched.cli.hint import tell  # for persons only: it asks the controller
+            from fgsched.cli.hint import print_hint  # for persons only: it asks the controller
 
-            tell(client, ids[0], hint)
+            print_hint(client, ids[0], hint)
         return _wait(client, ids) if flags.wait else 0
 
 

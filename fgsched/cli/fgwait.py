@@ -28,7 +28,7 @@ class ProgressLine:
         self._is_shown = False
         self.wanted = sys.stderr is not None and sys.stderr.isatty()
 
-    def tell(self, counts: protocol.Progress) -> None:
+    def show(self, counts: protocol.Progress) -> None:
         if self.wanted and time.monotonic() - self._since >= _QUIET:
             text = f"{counts.done} done, {counts.running} running, {counts.pending} pending"
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
@@ -70,7 +70,7 @@ def _ask(
     progress = ProgressLine()
     call = protocol.Wait(ids=list(ids), any=any_will_do, progress=progress.wanted)
     try:
-        return client.call(call, patience=patience, progress=progress.tell).jobs
+        return client.call(call, patience=patience, progress=progress.show).jobs
     finally:
         progress.clear()
 

@@ -27,7 +27,7 @@ _LEAST = GIBIBYTE  # bytes: a smaller request is not worth a hint
 _FIELDS = ("id", "name", "state", "gpus", "memory", *fields_of(view.gpu_peak))
 
 
-def tell(client: Client, job: int, name: str) -> None:
+def print_hint(client: Client, job: int, name: str) -> None:
     """Print a hint about a job that was submitted, if its last runs justify one. It never fails."""
     today, file = time.strftime("%Y-%m-%d"), _file()
     try:

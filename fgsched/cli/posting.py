@@ -68,7 +68,7 @@ def post_message(message: Message, settings: MailSettings) -> None:
         ) from None
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}", "Check the space on its disk.") from None
-    _tell(spool, name)
+    _warn_if_waiting(spool, name)
 
 
 def _message(
@@ -93,7 +93,7 @@ def _message(
 _KINDS = {"html": "text/html", "csv": "text/csv", "json": "application/json", "md": "text/markdown"}
 
 
-def _tell(spool: Spool, name: str) -> None:
+def _warn_if_waiting(spool: Spool, name: str) -> None:
     """Warn if the mail waits. Raises Refused if it cannot be sent."""
     if (spool.path / "failed" / name).exists():
         raise Refused("the mail was refused", f"It is in {spool.path}/failed; the reason is above.")

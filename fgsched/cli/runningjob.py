@@ -16,7 +16,7 @@ import click
 from fgsched import protocol
 from fgsched.cli import fgtail
 from fgsched.cli.command import output
-from fgsched.cli.fgrun import left
+from fgsched.cli.fgrun import detached_line
 from fgsched.cli.fgwait import exit_code
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, NotPermitted, Refused
@@ -144,7 +144,7 @@ def attach(client: Client, reference: choices.Name) -> int:
     except Interrupted as interrupted:
         return 128 + interrupted.number
     except Detached as detached:
-        click.echo(left(_NAME, job.id, detached), err=True)
+        click.echo(detached_line(_NAME, job.id, detached), err=True)
         return 0
     except KeyboardInterrupt:
         click.echo(f"\n{_NAME}: detached from job {job.id}, which continues", err=True)

@@ -12,7 +12,7 @@ _EXTRA = re.compile(r"\((.*)\)\s*$", re.DOTALL)
 _LISTS = ("--jobs", "--job", "--jobid")  # options that take ids of jobs
 
 
-def told(error: click.UsageError, words: Sequence[str], name: str) -> tuple[str, str]:
+def cause_and_remedy(error: click.UsageError, words: Sequence[str], name: str) -> tuple[str, str]:
     """Return the cause and the remedy of an error of `click`.
 
     Args:

@@ -90,7 +90,7 @@ class HeldSamples:
         self._events = deque[EncodedSample]()
         self._timed = deque[EncodedSample]()
         self._lost: tuple[float, float] | None = None  # epoch seconds
-        self._has_told = False
+        self._has_warned = False
 
     def __len__(self) -> int:
         return (
@@ -115,7 +115,7 @@ class HeldSamples:
             self._size -= encoded_sample.size
             size -= encoded_sample.size
             batch.append(encoded_sample)
-        self._has_told = False
+        self._has_warned = False
         return batch
 
     def back(self, records: Iterable[EncodedSample]) -> None:
@@ -158,15 +158,15 @@ class HeldSamples:
                 encoded_sample = (
                     self._events.popleft() if self._events else self._jobs.pop(next(iter(self._jobs)))
                 )
-                self._tell()
+                self._warn_of_dropped()
             self._size -= encoded_sample.size
 
-    def _tell(self) -> None:
-        if not self._has_told:
+    def _warn_of_dropped(self) -> None:
+        if not self._has_warned:
             log.warning(
                 "events or samples of jobs are dropped: the accounts could not be written for too long"
             )
-        self._has_told = True
+        self._has_warned = True
 
     def _gap(self, since: float, until: float) -> EncodedSample:
         return record_of(Gap(since=since, until=until, why=LOST))
@@ -263,7 +263,7 @@ class Bookkeeper:
         if self._orders:
             self._send_order(*self._orders.popleft())
             return
-        jobs = self._jobs.take(now, wall)
+        jobs = self._jobs.next_jobs(now, wall)
         if jobs or (self._held and now >= self._gather_until):
             self._gather_until = now + _GATHER
             self._send(jobs)
@@ -451,7 +451,7 @@ class Books:
         """Note that jobs have ended."""
         self._mover.ended(time.monotonic())
 
-    def obey(self, config: Config) -> None:
+    def configure(self, config: Config) -> None:
         """Use changed settings."""
         self._mover.move_after = config.move_after
         self._mover.ended(time.monotonic())

@@ -109,18 +109,18 @@ class Callers:
 
     def __init__(self, own_uid: int) -> None:
         """`own_uid`: the uid of the controller."""
-        self._own = own_uid
-        self._known: dict[tuple[int, int], tuple[Caller, HostUser | None, Config, Policy]] = {}
+        self._own_uid = own_uid
+        self._cache: dict[tuple[int, int], tuple[Caller, HostUser | None, Config, Policy]] = {}
 
     def of(self, uid: int, gid: int, host_user: HostUser | None, config: Config, policy: Policy) -> Caller:
         """Return the user with this uid; `gid` is the group of the calling process."""
-        entry = self._known.get((uid, gid))
+        entry = self._cache.get((uid, gid))
         if entry and entry[1] is host_user and entry[2] is config and entry[3] is policy:
             return entry[0]
-        if len(self._known) >= _MOST:
-            self._known.clear()
+        if len(self._cache) >= _MOST:
+            self._cache.clear()
         caller = self._made(uid, gid, host_user, config, policy)
-        self._known[uid, gid] = caller, host_user, config, policy
+        self._cache[uid, gid] = caller, host_user, config, policy
         return caller
 
     def _made(self, uid: int, gid: int, host_user: HostUser | None, config: Config, policy: Policy) -> Caller:
@@ -128,10 +128,10 @@ class Callers:
         if host_user and gid not in host_user.groups:  # the group of newgrp and sg counts for members only
             gid = host_user.gid
         groups = host_user.named if host_user else ()
-        may = is_operator(config, uid, name, groups, own_uid=self._own)
+        may = is_operator(config, uid, name, groups, own_uid=self._own_uid)
         named = groups if policy.uses_groups else ()
         is_confined = config.private_data and not may
-        has_account = host_user is not None or uid in {0, self._own}
+        has_account = host_user is not None or uid in {0, self._own_uid}
         return Caller(uid, gid, name, may, named, is_confined=is_confined, has_account=has_account)
 
 

@@ -180,13 +180,13 @@ class Clients:
         self._listener, self._selector, self._clock = listener, selector, clock
         self._users: dict[int, ClientUser] = {}
         self._turns = Turns()
-        self._pressed: dict[int, ClientUser] = {}  # users with an exhausted budget
+        self._over_budget: dict[int, ClientUser] = {}  # users with an exhausted budget
         self._large: set[ClientUser] = set()  # users who send a large request
         self._total = 0
         self._look_at = 0.0
         self._listen_at: float | None = None  # when accepting is tried again; None: it is not paused
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._most = max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._spare_descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._most_descriptors = max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._listen()
 
     def _listen(self) -> None:
@@ -221,7 +221,7 @@ class Clients:
 
         False: accept no more.
         """
-        if self._spare < 0:
+        if self._spare_descriptor < 0:
             self._pause_listening()
             return False
         self._close_spare()
@@ -236,12 +236,12 @@ class Clients:
             return True
         finally:
             with suppress(OSError):
-                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                self._spare_descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _close_spare(self) -> None:
-        if self._spare >= 0:
-            os.close(self._spare)
-            self._spare = -1
+        if self._spare_descriptor >= 0:
+            os.close(self._spare_descriptor)
+            self._spare_descriptor = -1
 
     def _pause_listening(self) -> None:
         log.warning("no descriptor is left: no connection is accepted for %g s", _PAUSE)
@@ -284,12 +284,12 @@ class Clients:
             return False
         if user.share is self._unlisted:
             count = sum(len(client_user.connections) for client_user in self._unlisted_users.values())
-            return user.asking >= _UNLISTED_EACH or count >= min(_UNLISTED, self._most // 4)
-        if self._total < self._most:
+            return user.asking >= _UNLISTED_EACH or count >= min(_UNLISTED, self._most_descriptors // 4)
+        if self._total < self._most_descriptors:
             return False
         users = sum(bool(client_user.connections) for client_user in self._users.values())
-        fair = max(4, self._most // (2 * users))
-        return self._total >= self._most + self._most // 2 or len(user.connections) >= fair
+        most = self._most_descriptors
+        return self._total >= most + most // 2 or len(user.connections) >= max(4, most // (2 * users))
 
     def _user(self, uid: int) -> ClientUser:
         client_user = self._users.get(uid)
@@ -309,7 +309,7 @@ class Clients:
 
     # -- one connection -------------------------------------------------------------------------
 
-    def mind(self, connection: ClientConnection) -> None:
+    def watch_events(self, connection: ClientConnection) -> None:
         """Account for a connection, and watch for the events that it needs next."""
         user = self._users[connection.uid]
         place = user.connections.get(connection)
@@ -353,7 +353,7 @@ class Clients:
     def _end_large(self, user: ClientUser) -> None:
         user.large = None
         self._large.discard(user)
-        for other in self._pressed.values():
+        for other in self._over_budget.values():
             if other is not user:
                 self._feed(other)
 
@@ -473,20 +473,20 @@ class Clients:
             connection.flush()
         elif mask & selectors.EVENT_READ and not connection.has_line:
             connection.fill(self._room(connection, user))
-        self.mind(connection)
+        self.watch_events(connection)
 
     def close(self, connection: ClientConnection) -> None:
         """Close a connection whose handling failed."""
         if not connection.is_closed:
             connection.close()
-        self.mind(connection)
+        self.watch_events(connection)
 
     # -- budgets --------------------------------------------------------------------------------
 
     def _press(self, uid: int, user: ClientUser) -> None:
-        if not self._pressed:
+        if not self._over_budget:
             self._look_at = self._clock() + _LOOK
-        self._pressed[uid] = user
+        self._over_budget[uid] = user
 
     def _feed(self, user: ClientUser) -> None:
         """Resume reading connections that a budget had stopped, as far as the budget permits."""
@@ -504,10 +504,10 @@ class Clients:
         now = self._clock()
         if self._listen_at is not None and now >= self._listen_at:
             self._listen()
-        if not self._pressed or now < self._look_at:
+        if not self._over_budget or now < self._look_at:
             return
         self._look_at = now + _LOOK
-        for uid, user in list(self._pressed.items()):
+        for uid, user in list(self._over_budget.items()):
             overdue = list(self._overdue(user, now))
             for connection in overdue:
                 self._drop(connection)
@@ -515,7 +515,7 @@ class Clients:
                 log.warning("uid %d: %d connections that exhausted its budget are closed", uid, len(overdue))
             self._feed(user)
             if not user.lacks and not self._is_over(user):
-                del self._pressed[uid]
+                del self._over_budget[uid]
 
     def _overdue(self, user: ClientUser, now: float) -> Iterator[ClientConnection]:
         is_over = self._is_over(user)
@@ -537,7 +537,7 @@ class Clients:
     @property
     def due(self) -> float | None:
         """Return the seconds until `look` is due, or None."""
-        dues = [self._look_at] if self._pressed else []
+        dues = [self._look_at] if self._over_budget else []
         dues += [self._listen_at] if self._listen_at is not None else []
         return max(0.0, min(dues) - self._clock()) if dues else None
 
@@ -586,7 +586,7 @@ class Clients:
         place = self._users[connection.uid].connections.get(connection)
         if place is not None:
             place.is_asked = False
-            self.mind(connection)
+            self.watch_events(connection)
 
     def work(self, connection: ClientConnection) -> Work | None:
         """Return the answer in pieces that the connection is being sent, or None."""
@@ -613,12 +613,12 @@ class Clients:
         if connection in user.questions:
             del user.questions[connection]
             if user.questions:
-                self.mind(next(iter(user.questions)))
+                self.watch_events(next(iter(user.questions)))
 
     def park(self, connection: ClientConnection) -> None:
         """Stop serving this connection's user until `wake`, while the account is being looked up."""
         self._users[connection.uid].is_parked = True
-        self.mind(connection)
+        self.watch_events(connection)
 
     def wake(self, uid: int) -> None:
         """Resume service of a user after the query of the account."""

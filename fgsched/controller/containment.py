@@ -54,19 +54,19 @@ class Faults(Struct):
 
     def note(self, part: str, error: Exception) -> str:
         """Count the exception being handled, log its traceback, and return it as one line."""
-        text, now = f"{part}: {told(error)}", time.time()
+        text, now = f"{part}: {line_of_error(error)}", time.time()
         if text != self.text or not 0 <= now - self.logged_at < _QUIET:
             self.logged_at = now
             log.error("internal error in %s", part, exc_info=error)
         self.count, self.text, self.at = self.count + 1, text, now
-        return told(error)
+        return line_of_error(error)
 
-    def told(self) -> InternalErrors:
+    def summary(self) -> InternalErrors:
         """Return the count as `ping` shows it."""
         return InternalErrors(count=self.count, last=self.text[:500], at=self.at or None)
 
 
-def told(error: BaseException) -> str:
+def line_of_error(error: BaseException) -> str:
     """Return an exception as one line that can be stored and shown."""
     text = " ".join(str(error).split())
     return storable(f"{type(error).__name__}: {text}" if text else type(error).__name__)[:_LONGEST_TEXT]
@@ -92,7 +92,7 @@ class Unattributed(Exception):
     """Raised if a turn fails without planning and no single job is the cause; `error` is the exception."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(told(error))
+        super().__init__(line_of_error(error))
         self.error = error
 
 
@@ -141,7 +141,7 @@ class Containment(Struct):
         try:
             act()
         except Exception as error:
-            self.let_pass(error)
+            self.raise_if_of_store(error)
             self.blame(job_id, error)
 
     def blame(self, job_id: int, error: Exception) -> None:
@@ -179,7 +179,7 @@ class Containment(Struct):
             raise Doomed
 
     @staticmethod
-    def let_pass(error: Exception) -> None:
+    def raise_if_of_store(error: Exception) -> None:
         """Raise an error again if it concerns the whole store, not one job."""
         if isinstance(error, StorageError) or is_fatal(error):
             raise error

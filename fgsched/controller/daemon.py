@@ -64,7 +64,7 @@ class RunningController(Protocol):
 Build = Callable[[Paths, Config, Store, HelperProcesses, ServiceManager], RunningController]
 
 
-class Begun(NamedTuple):
+class ControllerStart(NamedTuple):
     """How the controller was started, and what it has before its queue."""
 
     places: Paths
@@ -110,7 +110,9 @@ def serve(  # noqa: PLR0913  all that it needs
         child = Spawner(spawner(), locks)
         arguments = _arguments(places, option, is_service=is_service)
         _show(places, child, arguments, environ)
-        begun = Begun(places, environ, build, option, is_service, ready, child, inherited, resources)
+        begun = ControllerStart(
+            places, environ, build, option, is_service, ready, child, inherited, resources
+        )
         again = _run(begun)
     if again:
         _execute_again(arguments)
@@ -171,7 +173,7 @@ def _arguments(places: Paths, option: str, *, is_service: bool) -> list[str]:
     return [sys.executable, "-I", "-m", "fgsched.controller", *arguments]
 
 
-def _run(begun: Begun) -> bool:
+def _run(begun: ControllerStart) -> bool:
     """Run the controller until it is stopped; return whether to execute the process again."""
     places, resources = begun.places, begun.held
     config = load(places)
@@ -221,7 +223,7 @@ def _accountant(places: Paths, config: Config, resources: ExitStack) -> Accounta
 
 
 def _mailer(places: Paths, config: Config, resources: ExitStack) -> MailerProcess | None:
-    """Return the mailer, which `MailRoom` starts in the first round; None if its queue cannot be made."""
+    """Return the mailer, which the first round starts; None if its queue cannot be made."""
     try:
         mailer = MailerProcess(places.mail, config.mails)
     except OSError as error:

@@ -87,54 +87,58 @@ class DecisionLog:
 
     def __init__(self, write: Callable[[Sequence[DecisionLine]], None] = lambda lines: None) -> None:
         self._write = write
-        self._found: list[DecisionLine | tuple[Job, Job, str]] = []
-        self.kept: deque[DecisionLine] = deque(maxlen=_KEPT)
-        self.by = ""  # the user whose request is being carried out
+        self._unwritten: list[DecisionLine | tuple[Job, Job, str]] = []
+        self.recent_lines: deque[DecisionLine] = deque(maxlen=_KEPT)
+        self.requester = ""  # the user whose request is being carried out
         self.feed: Feed | None = None  # takes the decisions of each committed turn, if there are readers
         self._fed: list[Decision] = []
 
     def step(self, before: Job, after: Job) -> None:
         """Record a change of a job; `line_of` selects the changes that are logged."""
-        self._found.append((before, after, self.by))
+        self._unwritten.append((before, after, self.requester))
         if self.feed is not None:
-            self._fed.append((before, after, self.by))
+            self._fed.append((before, after, self.requester))
 
     def note(self, event: str, *, level: int = INFO, **values: object) -> None:
         """Record a decision that is about no job."""
-        self._found.append(DecisionLine(0.0, level, fields(event=event, by=self.by or None, **values)))
+        self._unwritten.append(
+            DecisionLine(0.0, level, fields(event=event, by=self.requester or None, **values))
+        )
         if self.feed is not None:
-            self._fed.append((event, values, self.by))
+            self._fed.append((event, values, self.requester))
 
     def submitted(self, first: Job, count: int) -> None:
         """Record the submission of jobs with consecutive ids, from that of `first`."""
         if self.feed is not None:
-            self._fed.append((first, count, self.by))
+            self._fed.append((first, count, self.requester))
         text = f"{_subject(first)} event=submit" + (f" count={count}" if count > 1 else "")
-        text += _by(self.by if self.by != first.user else "")
-        self._found.append(
+        text += _by(self.requester if self.requester != first.user else "")
+        self._unwritten.append(
             DecisionLine(0.0, INFO, text, first.uid, first.id, first.id + count - 1, first.array)
         )
 
     def drop(self) -> None:
         """Discard the recorded decisions, because the turn was rolled back."""
-        self._found.clear()
+        self._unwritten.clear()
         self._fed.clear()
 
     def flush(self, now: float) -> None:
         """Write the recorded decisions after the commit of the turn. `now`: seconds since the epoch."""
-        decisions, self._found = self._found, []
+        decisions, self._unwritten = self._unwritten, []
         if self.feed is not None:
             fed, self._fed = self._fed, []
             self.feed(fed, now)
         lines = [line for decision in decisions if (line := _line(decision, now)) is not None]
         if lines:
-            self.kept.extend(lines)
+            self.recent_lines.extend(lines)
             self._write(lines)
 
     def lines(self, *, uid: int | None = None, job: int = 0) -> list[DecisionLine]:
         """Return the lines in memory: all, or those about the jobs of a user, or about one job or array."""
         return [
-            line for line in self.kept if (uid is None or line.uid == uid) and (not job or line.is_about(job))
+            line
+            for line in self.recent_lines
+            if (uid is None or line.uid == uid) and (not job or line.is_about(job))
         ]
 
 
@@ -346,7 +350,7 @@ class LogHandler(logging.Handler):
 
     def append(self, text: str) -> None:
         """Write lines. Raises OSError if they cannot be written."""
-        self._mind()
+        self._check_descriptor()
         data = text.encode(errors="backslashreplace") + b"\n"
         if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             self._write(data)
@@ -367,13 +371,13 @@ class LogHandler(logging.Handler):
             if self._dropped:
                 lines = "line of the log was" if self._dropped == 1 else "lines of the log were"
                 note = f"{_prefix_of(self)(time.time(), WARNING)}{self._dropped} {lines} dropped\n"
-                if self._left(descriptor, note.encode()):
+                if self._write_whole_lines(descriptor, note.encode()):
                     self._dropped += data.count(b"\n")
                     return
                 self._dropped = 0
-            self._dropped = self._left(descriptor, data)
+            self._dropped = self._write_whole_lines(descriptor, data)
 
-    def _left(self, descriptor: int, data: bytes) -> int:
+    def _write_whole_lines(self, descriptor: int, data: bytes) -> int:
         """Write whole lines without blocking. Return the number of lines that were not written."""
         if self._is_torn:
             data = b"\n" + data
@@ -385,7 +389,7 @@ class LogHandler(logging.Handler):
                 self._is_torn = data[at - 1 : at] != b"\n"
         return data.count(b"\n", at) - data.startswith(b"\n", at)  # only the end of a line is no line
 
-    def _mind(self) -> None:
+    def _check_descriptor(self) -> None:
         """Make sure of the descriptor before each write."""
 
 
@@ -396,7 +400,7 @@ class LogFile(LogHandler):
         super().__init__(descriptor)
         self._path = path
 
-    def _mind(self) -> None:
+    def _check_descriptor(self) -> None:
         opened = os.fstat(self._descriptor)
         try:
             status = self._path.lstat()

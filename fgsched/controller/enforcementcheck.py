@@ -23,7 +23,7 @@ _PATIENCE = 60.0  # seconds after which a query is considered lost with its proc
 _NOT_HELD = "its enforcement does not work: "
 
 
-class EnforcementGate:
+class EnforcementCheck:
     """`open_for` launches a job at once, or when the answer has arrived in `hear`."""
 
     def __init__(
@@ -50,7 +50,7 @@ class EnforcementGate:
     def open_for(self, launching: PendingLaunch) -> None:
         """Launch the job, refuse it, or keep it until the check has finished."""
         tier = launching.job.tier
-        if not self._is_real or not launching.given or tier not in (Tier.SHIM.value, Tier.DRIVER.value):
+        if not self._is_real or not launching.allocations or tier not in (Tier.SHIM.value, Tier.DRIVER.value):
             launching.go()
         elif tier == Tier.DRIVER.value:
             self._limit(launching)
@@ -58,7 +58,7 @@ class EnforcementGate:
             self._let(launching)
         else:
             self._waiting.append(launching)
-            self._ask(launching.given[0])
+            self._ask(launching.allocations[0])
 
     def _let(self, launching: PendingLaunch) -> None:
         if self._verdict:
@@ -87,7 +87,7 @@ class EnforcementGate:
         except OSError as error:
             launching.refuse(f"{_NOT_HELD}{launching.cgroup}: {error.strerror}")
             return
-        limits = {gpu_allocation.uuid: gpu_allocation.memory for gpu_allocation in launching.given}
+        limits = {gpu_allocation.uuid: gpu_allocation.memory for gpu_allocation in launching.allocations}
         question = f"{gpus.LIMIT} {json.dumps({'path': launching.cgroup, 'cards': limits})}"
         self._limiting[question] = launching
         self._sampler.ask(question)
@@ -120,7 +120,7 @@ class EnforcementGate:
     def remind(self) -> None:
         """Repeat a check whose process was killed."""
         if self._waiting and self._asked_at is not None and time.monotonic() - self._asked_at >= _PATIENCE:
-            self._ask(self._waiting[0].given[0])
+            self._ask(self._waiting[0].allocations[0])
 
     @property
     def verdict(self) -> str:

@@ -18,13 +18,13 @@ from fgsched.controller.containment import (
     Faults,
     Unattributed,
     is_held_for_an_error,
+    line_of_error,
     marked,
-    told,
 )
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.gpustate import BY_PROGRAM, GpuStates
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.mailing import MailDesk, no_usage
+from fgsched.controller.mailing import JobMails, no_usage
 from fgsched.controller.mpsdaemons import MpsServers, NoMps
 from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.controller.starting import Eligibility, Starter, begin, culprits
@@ -50,7 +50,7 @@ from fgsched.controller.turn import (
     NoEpilogs,
     PrologFailed,
     Recovery,
-    Remind,
+    ResendOrders,
     RunEpilog,
     StartFailed,
     WatchdogFinding,
@@ -70,7 +70,7 @@ from fgsched.lifecycle.transitions import (
     Alive,
     Delay,
     Finish,
-    Hunt,
+    KillRemaining,
     RequeueUnstarted,
     Result,
     Seen,
@@ -131,7 +131,7 @@ class Engine:
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self.faults = faults or Faults()
         self.log = log or DecisionLog()
-        self.mail = MailDesk(self, usage)
+        self.mail = JobMails(self, usage)
         self.mps = MpsServers(mps_host or NoMps())
         self.epilogs: Epilogs = epilogs or NoEpilogs()
         self.containment = Containment(self.faults)
@@ -181,7 +181,7 @@ class Engine:
             self._take_in(event, now)
         follow_up_orphans(self, now)
         resend_orders(self, now)
-        self.mail.ring(now)
+        self.mail.create_due_mails(now)
         self._clean(now)
         self.containment.check()
         self._mark_blamed(now)  # jobs that were submitted in this turn
@@ -240,7 +240,9 @@ class Engine:
             self.faults.note("a turn", error)
         elif self._fails_without_events(now):
             self.faults.note("a turn", error)
-            self._undo(events, StorageError(f"internal error: {told(error)}", "Repeat the command."), now)
+            self._undo(
+                events, StorageError(f"internal error: {line_of_error(error)}", "Repeat the command."), now
+            )
         else:
             self._turn_again(events[0], now)
 
@@ -370,7 +372,7 @@ class Engine:
         while bad := self._filled_table(records):
             for job_id, error in bad.items():
                 self.containment.set_aside(job_id, error)
-        self.jobtable.given = {
+        self.jobtable.allocations = {
             past.job.id: past.allocated for past in records if past.job.id in self.jobtable.holding
         }
         for past in records:
@@ -419,7 +421,7 @@ class Engine:
             try:
                 self._mark(job, why, now)
             except Exception as error:
-                self.containment.let_pass(error)
+                self.containment.raise_if_of_store(error)
                 self.containment.set_aside(job_id, error)
                 failed = True
                 if self.jobtable.is_torn:
@@ -430,7 +432,7 @@ class Engine:
     def _charge_marked(self, job: Job, now: float) -> None:
         """Charge a job that is marked; a fault of its charge must not leave it on its GPUs."""
         try:
-            self.charges.charge(job, self.jobtable.given.get(job.id, ()), now, self.policy)
+            self.charges.charge(job, self.jobtable.allocations.get(job.id, ()), now, self.policy)
         except Exception as error:
             if is_fatal(error):
                 raise
@@ -452,7 +454,7 @@ class Engine:
         is_dirty = self.epilogs.is_configured or (bool(job.holds) and self.gpu_states.needs_cleaning)
         after = marked(job, why, now, lives=lives, status=status, is_dirty=is_dirty)
         if job.id in self.containment.damaged:
-            self.store.repair(job, self.jobtable.given.get(job.id, ()))
+            self.store.repair(job, self.jobtable.allocations.get(job.id, ()))
         if not self.store.save(job, after, now=now):
             raise AlreadyMarked
         if job.holds and not after.holds:
@@ -480,7 +482,7 @@ class Engine:
         try:
             self._start_what_fits(now)
         except Exception as error:
-            self.containment.let_pass(error)
+            self.containment.raise_if_of_store(error)
             gpus = self.gpu_states.gpus_for_planning(now)
             blamed = culprits(self.jobtable, gpus, self.gpu_states.readings, self.limits, now)
             for job_id in blamed:
@@ -505,7 +507,7 @@ class Engine:
 
     def _dues(self, now: float) -> Iterator[float | None]:
         table = self.jobtable
-        yield 0.0 if self._faulted or table.wait_index.stirred else None
+        yield 0.0 if self._faulted or table.wait_index.to_evaluate else None
         if self._plans_again_at > self._turned_at and table.waiting:  # the last turn left planning out
             yield min(PAUSE, max(0.0, self._plans_again_at - now))
         yield 0.0 if self._undone_at > -math.inf and table.waiting else None  # what it planned is lost
@@ -552,7 +554,7 @@ class Engine:
             return
         if is_server(event.job):
             with self.faults.contained("an MPS daemon"):
-                self.mps.take(self, event, now)
+                self.mps.take_event(self, event, now)
             return
         job = self.jobtable.under_way(event.job)
         if job is not None:  # else it is a late event of an ended attempt
@@ -561,14 +563,14 @@ class Engine:
     def _ask(self, event: ClientRequest, now: float) -> None:
         if id(event) in self.containment.refused:
             return
-        self.log.by = event.by
+        self.log.requester = event.by
         try:
             self.then(event.act(now))
         except Exception as error:
-            self.containment.let_pass(error)
+            self.containment.raise_if_of_store(error)
             self.containment.refuse(event, error)
         finally:
-            self.log.by = ""
+            self.log.requester = ""
 
     def _happened(self, job: Job, event: Event, now: float) -> None:
         match event:
@@ -629,7 +631,7 @@ class Engine:
     def step(self, before: Job, after: Job, now: float, *, over: Job | None = None) -> bool:
         """Store one step of a job. `over`: the record of the attempt that ends, if `before` lacks its end."""
         is_released = bool(before.holds) and not after.holds
-        attempt, gpu_allocations = over or before, self.jobtable.given.get(before.id, ())
+        attempt, gpu_allocations = over or before, self.jobtable.allocations.get(before.id, ())
         if is_released and not after.state.is_final:
             charged = before.charged_before + charged_seconds(attempt, gpu_allocations, now)
             after = after.changed(charged_before=charged)
@@ -679,7 +681,7 @@ class Engine:
         self.step(job, settle(checked, now, max_requeue=self.limits.max_requeue), now)
 
     def _begin_epilog(self, job: Job) -> None:
-        self.then(RunEpilog(job, self.jobtable.given.get(job.id, ())))
+        self.then(RunEpilog(job, self.jobtable.allocations.get(job.id, ())))
 
     def _epilog_done(self, event: EpilogDone, now: float) -> None:
         """Release an ended job. If its epilog failed, drain its GPUs first."""
@@ -758,9 +760,9 @@ class Engine:
                 self._return(job, Reason.HOST_SHORTAGE, why, now)
             case WatchShepherd(shepherd=shepherd):
                 self._run(job, shepherd, now)
-            case Hunt():
+            case KillRemaining():
                 self.orphans.setdefault(job.id, math.inf)
-                self.then(Remind(job))  # the shepherd that received the orders may have ended
+                self.then(ResendOrders(job))  # the shepherd that received the orders may have ended
 
     def _return(self, job: Job, reason: Reason, why: str, now: float) -> None:
         """Return a job whose script was not executed to the queue, after the epilog if the site has one.
@@ -826,7 +828,7 @@ def resend_orders(engine: EngineContext, now: float) -> None:
             del engine.undelivered[job_id]
         elif not 0 < now - tried_at < RETRY:  # the clock may be set back
             engine.undelivered[job_id] = now
-            engine.then(Remind(job, is_again=True))
+            engine.then(ResendOrders(job, is_again=True))
 
 
 def follow_up_orphans(engine: EngineContext, now: float) -> None:

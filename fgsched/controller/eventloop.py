@@ -182,7 +182,7 @@ class EventLoop:
         if has_events or is_due or events or begun - self._turned_at >= _TURN:
             self._turned_at = begun
             self._engine.turn(events, time.time())
-        self._mind_spawner()
+        self._watch_spawner()
 
     def _wait(self, timeout: float | None) -> float | None:
         if self._events or self._clients.have_work:
@@ -247,7 +247,7 @@ class EventLoop:
         except Exception as error:
             self.faults.note("a request", error)
             connection.fail(OurFault(f"{type(error).__name__}: {error}"))
-        self._clients.mind(connection)
+        self._clients.watch_events(connection)
         return 0.0
 
     def _go_on(self, connection: ClientConnection, work: Work) -> None:
@@ -263,7 +263,7 @@ class EventLoop:
         except Exception as error:
             self.faults.note("a request", error)
             self._end_work(connection, OurFault(f"{type(error).__name__}: {error}"))
-        self._clients.mind(connection)
+        self._clients.watch_events(connection)
 
     def begin_work(self, connection: ClientConnection, work: Work) -> None:
         """Start an answer in pieces; other requests are served in between."""
@@ -287,7 +287,7 @@ class EventLoop:
         """Execute a request; return the seconds that its turn will probably take."""
         caller, kind = self._operations.caller(connection), type(request)
         if writer := self._operations.writer(kind):
-            on_outcome = self._told(connection, caller, request)
+            on_outcome = self._outcome_recorder(connection, caller, request)
             if order := self._long_order(caller, request):
                 carry_out = partial(writer, caller)
                 work = self._carrying_out(connection, carry_out, order, caller.name, on_outcome)
@@ -298,7 +298,7 @@ class EventLoop:
         if reader := self._operations.reader(kind):
             self._answer(connection, partial(reader, caller, request))
         elif apart := self._operations.served_apart(kind):
-            on_outcome = self._told(connection, caller, request)
+            on_outcome = self._outcome_recorder(connection, caller, request)
             _observed(partial(apart, connection, caller, request), on_outcome)
         else:
             raise OurFault(f"{protocol.name_of(kind)} has no handler")
@@ -311,7 +311,9 @@ class EventLoop:
             return None
         return splitter.long_order(caller, request)
 
-    def _told(self, connection: ClientConnection, caller: Caller, request: protocol.Call[Any]) -> Told | None:
+    def _outcome_recorder(
+        self, connection: ClientConnection, caller: Caller, request: protocol.Call[Any]
+    ) -> Told | None:
         """Return the function that takes the outcome of a request; None if it is not recorded."""
         if type(request) not in self._recorded:
             return None
@@ -458,14 +460,14 @@ class EventLoop:
         """Send an answer, and account for the connection."""
         if not connection.is_closed:
             send()
-        self._clients.mind(connection)
+        self._clients.watch_events(connection)
 
     def answer(self, connection: ClientConnection, answer: LongAnswer[Any]) -> None:
         """Send an answer in pieces that comes after its request was handled."""
         if not connection.is_closed:
             self.begin_work(connection, listing(connection, answer))
         else:
-            self._clients.mind(connection)
+            self._clients.watch_events(connection)
 
     def refuse_to_wait(self, connection: ClientConnection) -> None:
         """Refuse a wait if the user has the maximum of waiting connections. Raises Busy."""
@@ -497,7 +499,7 @@ class EventLoop:
             )
         return JobStarted(answer.job, answer.attempt, Shepherd(answer.pid, answer.start, self._boot))
 
-    def _mind_spawner(self) -> None:
+    def _watch_spawner(self) -> None:
         key = self.selector.get_key(self._spawner)
         mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._spawner.wants_to_write else 0)
         if key.events != mask:

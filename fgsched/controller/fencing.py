@@ -20,7 +20,7 @@ import fgshim
 from fgsched import gpus
 from fgsched.config.load import load
 from fgsched.config.schema import Config
-from fgsched.controller.gpumonitor import Seen, Watchdog, watchdog_policy
+from fgsched.controller.gpumonitor import GpuObservation, Watchdog, watchdog_policy
 from fgsched.controller.turn import WatchdogFinding
 from fgsched.domain import job as domain
 from fgsched.domain.errors import FgschedError, Refused
@@ -175,7 +175,7 @@ class Fence:
         """Judge the programs by one reading. A reading without processes shows none of the fence."""
         listed = {process.pid for reading in answer.readings.values() for process in reading.processes}
         owners = dict.fromkeys(listed & self._members() if listed else (), self._job.id)
-        self._watchdog.look(Seen(answer.readings, set(), owners), {self._job.id: self._job})
+        self._watchdog.judge_jobs(GpuObservation(answer.readings, set(), owners), {self._job.id: self._job})
 
     def _hear(self, finding: WatchdogFinding) -> None:
         for fault in finding.warn:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fgsched import gpus
 from fgsched.config.schema import Config
 from fgsched.controller.containment import Faults
-from fgsched.controller.enforcementcheck import EnforcementGate
+from fgsched.controller.enforcementcheck import EnforcementCheck
 from fgsched.controller.engine import Engine
 from fgsched.controller.turn import WatchdogFinding
 from fgsched.domain.job import GpuProcess, Job, Reading
@@ -20,7 +20,7 @@ from fgsched.domain.states import JobState
 from fgsched.gpus import external
 from fgsched.gpus.mig import GONE
 from fgsched.launch.launcher import Launcher
-from fgsched.launch.regions import HOOK, Slot, charge, charged, see, slots
+from fgsched.launch.regions import HOOK, Slot, charge, charged, set_outside_memory, slots
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.lifecycle.watchdog import UNENFORCED, JobOnGpu, LastQuery, ProcessUse, WatchdogPolicy, judge
 from fgsched.system.preloading import why_not_preloaded
@@ -51,17 +51,17 @@ class UnresolvedPids:
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
         self.pids: tuple[int, ...] = ()  # pids that were listed for a whole interval
-        self._told = False
+        self._is_logged = False
 
-    def saw(self, pids: Iterable[int], *, now: float, interval: float) -> None:
+    def record_query(self, pids: Iterable[int], *, now: float, interval: float) -> None:
         """Record the pids of one query.
 
         `interval`: seconds for which an ended process may still be listed.
         """
         self._since = {pid: self._since.get(pid, now) for pid in pids}
         self.pids = tuple(sorted(pid for pid, since in self._since.items() if now - since >= interval))
-        if self.pids and not self._told:
-            self._told = True
+        if self.pids and not self._is_logged:
+            self._is_logged = True
             listed = ", ".join(map(str, self.pids))
             log.warning(
                 "the driver lists processes that do not exist in this PID namespace: %s; in a container, "
@@ -73,11 +73,11 @@ class UnresolvedPids:
 # -- which job each process belongs to --------------------------------------------------------------
 
 
-class Seen(Struct, frozen=True):
+class GpuObservation(Struct, frozen=True):
     """The last readings of the GPUs, with the jobs of the listed processes."""
 
     readings: dict[int, Reading]  # with the bytes of foreign processes
-    there: set[int]  # ended jobs that a GPU still lists
+    still_listed: set[int]  # ended jobs that a GPU still lists
     owners: dict[int, int]  # pid -> running job
     unresolved: frozenset[int] = frozenset()  # pids that a GPU lists and no process here has
     shepherds: frozenset[int] = frozenset()  # pids under which simulated GPUs show the loads of jobs
@@ -91,7 +91,7 @@ def interpreted(
     run: str,
     stayed: Iterable[Job] = (),
     running: Mapping[int, Job] | None = None,
-) -> Seen:
+) -> GpuObservation:
     """Find the job of each process on the GPUs.
 
     `shepherds`: {pid: job} of the running jobs, and of adopted processes. `ended`: jobs that hold their
@@ -113,7 +113,7 @@ def interpreted(
         if any(_is_on(readings.get(hold.gpu), own_pids | foreign_pids) for hold in job.holds):
             listed_jobs.add(job.id)
     counted_pids = job_pids | foreign_pids if listed_jobs else job_pids
-    return Seen(
+    return GpuObservation(
         {
             index: replace(reading, external=external(reading, counted_pids))
             for index, reading in readings.items()
@@ -140,9 +140,9 @@ def adopted_pids(jobs: Iterable[Job]) -> dict[int, int]:
     }
 
 
-def without_jobs(readings: Mapping[int, Reading]) -> Seen:
+def without_jobs(readings: Mapping[int, Reading]) -> GpuObservation:
     """Return the readings where there is no job: all processes are foreign, and none is examined."""
-    return Seen(
+    return GpuObservation(
         {index: replace(reading, external=external(reading, ())) for index, reading in readings.items()},
         set(),
         {},
@@ -215,18 +215,20 @@ class Watchdog:
         self._run = run
         self._learn = learn
         self.policy = policy
-        self._tell = tell
+        self._report_finding = tell
         self._faults = faults or Faults()
-        self._before: dict[tuple[int, int], LastQuery] = {}  # (job, attempt) -> result of the last query
+        self._last_queries: dict[
+            tuple[int, int], LastQuery
+        ] = {}  # (job, attempt) -> result of the last query
 
     @property
     def is_suspicious(self) -> bool:
         """Whether the last query raised a suspicion, which the next one confirms or clears."""
-        return any(memory.faults for memory in self._before.values())
+        return any(memory.faults for memory in self._last_queries.values())
 
-    def look(self, gpu_view: Seen, holding: Mapping[int, Job]) -> None:
+    def judge_jobs(self, gpu_view: GpuObservation, holding: Mapping[int, Job]) -> None:
         """Judge every running job. A GPU that did not answer is no evidence."""
-        before, self._before = self._before, {}
+        before, self._last_queries = self._last_queries, {}
         silent = {gpu for gpu, reading in gpu_view.readings.items() if reading.error and not reading.is_lost}
         for job in holding.values():
             if job.state is not JobState.RUNNING or not job.holds or job.is_to_end:
@@ -237,26 +239,28 @@ class Watchdog:
             with self._faults.contained(f"the watchdog of job {job.id}"):
                 self._judge(job, gpu_view, was, silent)
 
-    def _judge(self, job: Job, gpu_view: Seen, was: LastQuery | None, silent: Collection[int]) -> None:
+    def _judge(
+        self, job: Job, gpu_view: GpuObservation, was: LastQuery | None, silent: Collection[int]
+    ) -> None:
         """Charge one job, and report findings. `was`: the result of the last query, if any."""
         key = job.id, job.attempt
-        self._before[key] = was or LastQuery()
+        self._last_queries[key] = was or LastQuery()
         counted = self._counted(job, gpu_view)
         on_gpus = _on_gpus(job, gpu_view, counted)
         verdict = judge(job.tier, on_gpus, was or LastQuery(), self.policy, silent=silent)
-        self._before[key] = verdict.memory
+        self._last_queries[key] = verdict.memory
         if was is None:  # one query shows no charge; keep that of an earlier controller
-            self._before[key] = replace(verdict.memory, charged=charged(self._run, job))
+            self._last_queries[key] = replace(verdict.memory, charged=charged(self._run, job))
         elif verdict.charges:
             charge(self._run, job, verdict.charges)
         for (gpu, pid), size in verdict.seen.items():
-            see(self._run, job, counted[gpu][pid], size)
+            set_outside_memory(self._run, job, counted[gpu][pid], size)
         for gpu, size in verdict.costs.items():
             self._learn(gpu, size)
         if verdict.warn or verdict.end:
-            self._tell(WatchdogFinding(job.id, job.attempt, verdict.warn, verdict.end))
+            self._report_finding(WatchdogFinding(job.id, job.attempt, verdict.warn, verdict.end))
 
-    def _counted(self, job: Job, gpu_view: Seen) -> Mapping[int, Mapping[int, Slot]]:
+    def _counted(self, job: Job, gpu_view: GpuObservation) -> Mapping[int, Mapping[int, Slot]]:
         """Return {gpu: {pid: slot}} if a process of the job was seen."""
         is_there = job.tier != UNENFORCED and job.id in gpu_view.owners.values()
         return slots(self._run, job) if is_there else {}
@@ -267,7 +271,7 @@ def watchdog_policy(config: Config) -> WatchdogPolicy:
     return WatchdogPolicy(kills=config.watchdog == "kill", tolerance=config.tolerance)
 
 
-def _on_gpus(job: Job, gpu_view: Seen, counted: Mapping[int, Mapping[int, Slot]]) -> list[JobOnGpu]:
+def _on_gpus(job: Job, gpu_view: GpuObservation, counted: Mapping[int, Mapping[int, Slot]]) -> list[JobOnGpu]:
     limits = {hold.gpu: hold.memory for hold in job.holds}
     pids = {pid for pid, owner in gpu_view.owners.items() if owner == job.id} - gpu_view.shepherds
     on_gpus = []
@@ -299,7 +303,7 @@ def _use(process: GpuProcess, slot: Slot | None) -> ProcessUse:
     return replace(use, mark=slot.mark, has_context=slot.has_context)
 
 
-LookReader = Callable[[Seen, gpus.GpuAnswer], None]
+LookReader = Callable[[GpuObservation, gpus.GpuAnswer], None]
 AnswerReader = Callable[[gpus.GpuAnswer], None]
 
 # -- queries ----------------------------------------------------------------------------------------
@@ -314,7 +318,7 @@ class GpuMonitor:
         shepherds: Launcher,
         read: Callable[[], list[gpus.GpuAnswer]],
         watchdog: Watchdog,
-        gate: EnforcementGate,
+        gate: EnforcementCheck,
         *,
         interval: float,  # seconds
         looks: Sequence[LookReader],  # each takes every look
@@ -351,7 +355,7 @@ class GpuMonitor:
                 self._gpu_states.ask()
             self._gate.remind()
 
-    def see(self) -> None:
+    def process_answers(self) -> None:
         """Process the received answers."""
         for answer in self._read():
             if answer.want == gpus.READING:
@@ -364,11 +368,11 @@ class GpuMonitor:
         jobtable = self._engine.jobtable
         is_idle = not jobtable.jobs and not self._gpu_states.watched
         gpu_view = without_jobs(answer.readings) if is_idle else self._interpreted(answer)
-        self._gpu_states.saw(gpu_view.readings, listed_jobs=gpu_view.there, now=time.time())
+        self._gpu_states.use_readings(gpu_view.readings, listed_jobs=gpu_view.still_listed, now=time.time())
         if is_idle:
             self._gpu_states.expire()
-        self.watchdog.look(gpu_view, jobtable.holding)
-        self.unresolved.saw(gpu_view.unresolved, now=time.monotonic(), interval=self.interval)
+        self.watchdog.judge_jobs(gpu_view, jobtable.holding)
+        self.unresolved.record_query(gpu_view.unresolved, now=time.monotonic(), interval=self.interval)
         for take in self._looks:
             take(gpu_view, answer)
         if self._record is not None:
@@ -392,14 +396,14 @@ class GpuMonitor:
                     supervisors[shepherd.pid] = job.id
         return supervisors
 
-    def _interpreted(self, answer: gpus.GpuAnswer) -> Seen:
+    def _interpreted(self, answer: gpus.GpuAnswer) -> GpuObservation:
         jobtable = self._engine.jobtable
         with_gpus = [job for job in jobtable.holding.values() if job.holds] if answer.readings else []
         return interpreted(
             answer.readings,
             shepherds=self._supervisors(with_gpus),
             ended=[job for job in jobtable.holding.values() if self._gpu_states.cleans(job.id)],
-            stayed=self._gpu_states.stayed,
+            stayed=self._gpu_states.overdue_attempts,
             run=str(self._shepherds.run.path),
             running=jobtable.holding,
         )

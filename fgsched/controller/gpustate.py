@@ -44,22 +44,24 @@ class GpuStates:
         self._interval = interval
         self._timeout = clean_timeout
         self._seen_at = self._answered_at = _NEVER
-        self._cleaning: dict[int, float] = {}  # job -> since when
+        self._cleaning_since: dict[int, float] = {}  # job -> since when
         # (job, attempt) that did not leave its GPUs in time -> the job as it was then
-        self._stayed: dict[tuple[int, int], Job] = {}
+        self._overdue: dict[tuple[int, int], Job] = {}
         # The ended jobs when each of the readings was asked for that are still to come, in their order.
         self._asked_for: deque[frozenset[int]] = deque()
         self._looked_for: frozenset[int] = frozenset()  # the same, of the last reading that came
-        self._there: frozenset[int] = frozenset()  # of these, the jobs that the last reading shows
-        self._changed: dict[int, Gpu] = {}
+        self._still_listed: frozenset[int] = frozenset()  # of these, the jobs that the last reading shows
+        self._changed_gpus: dict[int, Gpu] = {}
         self._unsaved: dict[int, Gpu] = {}  # the last result of `changed`
-        self._kept: set[int] = set()  # cards on which a process may live on that no KILL ends
-        self._occupied: dict[int, str] = {}  # cards that jobs of an earlier queue may use -> the note
-        self._taken_back: set[int] = set()  # occupied cards that an operator returned to service
+        self._unkillable: set[int] = set()  # cards on which a process may live on that no KILL ends
+        self._occupied_by_earlier_jobs: dict[
+            int, str
+        ] = {}  # cards that jobs of an earlier queue may use -> the note
+        self._returned_to_service: set[int] = set()  # occupied cards that an operator returned to service
         self._lost: set[int] = set()  # cards that fell off the bus
         self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
 
-    def obey(self, *, interval: float, clean_timeout: float, fatal: Collection[int]) -> None:
+    def configure(self, *, interval: float, clean_timeout: float, fatal: Collection[int]) -> None:
         """Use these settings from now on; `interval` and `clean_timeout` are in seconds."""
         self._interval, self._timeout, self._fatal = interval, clean_timeout, fatal
 
@@ -99,24 +101,28 @@ class GpuStates:
         self._asked_for.append(self.watched)
         self._ask()
 
-    def saw(self, readings: Mapping[int, Reading], *, listed_jobs: Iterable[int], now: float) -> None:
+    def use_readings(
+        self, readings: Mapping[int, Reading], *, listed_jobs: Iterable[int], now: float
+    ) -> None:
         """Use a reading. `listed_jobs` are the jobs of which a GPU still lists a process."""
         self.readings = dict(readings)
         self._seen_at = self._answered_at = now
         self._looked_for = self._asked_for.popleft() if self._asked_for else frozenset()
-        self._there = frozenset(listed_jobs)
+        self._still_listed = frozenset(listed_jobs)
         left_jobs = (
-            self._looked_for - self._there
+            self._looked_for - self._still_listed
         )  # a late reading says nothing of a job that ended after its request
-        self._stayed = {key: job for key, job in self._stayed.items() if key[0] not in left_jobs}
+        self._overdue = {key: job for key, job in self._overdue.items() if key[0] not in left_jobs}
         for gpu in self.gpus:
             self._judge(gpu, readings.get(gpu.index), now)
 
     def _judge(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
         """Update the state of a GPU: suspect while it does not answer; marks of operators remain."""
-        is_left = not any(hold.gpu == gpu.index for job in self._stayed.values() for hold in job.holds)
-        is_left = is_left and gpu.index not in self._kept and gpu.index not in self._occupied
-        worse = self._worse(reading) if reading and not reading.error else self._told(reading)
+        is_left = not any(hold.gpu == gpu.index for job in self._overdue.values() for hold in job.holds)
+        is_left = (
+            is_left and gpu.index not in self._unkillable and gpu.index not in self._occupied_by_earlier_jobs
+        )
+        worse = self._worse(reading) if reading and not reading.error else self._new_fatal_xids(reading)
         if (reading is None or reading.error) and not worse:
             self._mark_bad(gpu, reading, now)
         elif worse and gpu.state is not GpuState.DRAINED:
@@ -150,13 +156,13 @@ class GpuStates:
         self._health[reading.gpu] = (reading.ecc or 0, reading.remap)
         if (reading.ecc or 0) > errors:
             return f"errors in its memory that could not be corrected: {reading.ecc}"
-        if report := self._told(reading):
+        if report := self._new_fatal_xids(reading):
             return report
         if reading.remap and reading.remap != remap:
             return f"rows of its memory are bad, and their replacement is {reading.remap}"
         return ""
 
-    def _told(self, reading: Reading | None) -> str:
+    def _new_fatal_xids(self, reading: Reading | None) -> str:
         """Return the Xids since the last reading for which the GPU is drained."""
         fatal = [xid for xid in reading.xids if xid in self._fatal] if reading and not reading.is_lost else []
         return f"the driver told of Xid {', '.join(map(str, dict.fromkeys(fatal)))}" if fatal else ""
@@ -183,41 +189,43 @@ class GpuStates:
 
         Readings that were asked for after the end of an earlier attempt of the job do not count.
         """
-        self._cleaning[job_id] = now
+        self._cleaning_since[job_id] = now
         self._looked_for -= {job_id}
         if any(job_id in jobs for jobs in self._asked_for):
             self._asked_for = deque(jobs - {job_id} for jobs in self._asked_for)
 
     @property
     def is_cleaning(self) -> bool:
-        return bool(self._cleaning)
+        return bool(self._cleaning_since)
 
     @property
     def watched(self) -> frozenset[int]:
         """Return the ended jobs that still hold GPUs, or left processes on them."""
-        return frozenset(self._cleaning) | {job for job, _ in self._stayed}
+        return frozenset(self._cleaning_since) | {job for job, _ in self._overdue}
 
     def cleans(self, job_id: int) -> bool:
         """Tell whether the job's GPUs are not released yet."""
-        return job_id in self._cleaning
+        return job_id in self._cleaning_since
 
     @property
-    def stayed(self) -> tuple[Job, ...]:
+    def overdue_attempts(self) -> tuple[Job, ...]:
         """Return the attempts that did not leave their GPUs in time; they ended long ago or run elsewhere."""
-        return tuple(self._stayed.values())
+        return tuple(self._overdue.values())
 
     def cleaned(self, now: float) -> dict[int, bool]:
         """Return the jobs to release: True if their GPUs are clean, False after the time limit."""
-        self._cleaning = {job: min(since, now) for job, since in self._cleaning.items()}  # it may be set back
-        released = {job: True for job in self._cleaning if self._is_off(job)}
-        late = {job: False for job, since in self._cleaning.items() if now - since > self._timeout}
+        self._cleaning_since = {
+            job: min(since, now) for job, since in self._cleaning_since.items()
+        }  # it may be set back
+        released = {job: True for job in self._cleaning_since if self._is_off(job)}
+        late = {job: False for job, since in self._cleaning_since.items() if now - since > self._timeout}
         for job in (released := late | released):
-            del self._cleaning[job]
+            del self._cleaning_since[job]
         return released
 
     def _is_off(self, job: int) -> bool:
         """Tell whether a reading showed no GPU with the job, or there are no readings."""
-        return not self.needs_cleaning or (job in self._looked_for and job not in self._there)
+        return not self.needs_cleaning or (job in self._looked_for and job not in self._still_listed)
 
     def near(self, holds: Iterable[Hold]) -> tuple[tuple[int, ...], ...]:
         """Return the CPUs near each of the GPUs; () if unknown."""
@@ -225,7 +233,7 @@ class GpuStates:
 
     def left_dirty(self, job: Job, now: float) -> None:
         """Mark the GPUs of a job whose processes did not leave in time as suspect."""
-        self._stayed[job.id, job.attempt] = job
+        self._overdue[job.id, job.attempt] = job
         for index in {hold.gpu for hold in job.holds} & self._gpus.keys():  # a GPU may have been removed
             if self._gpus[index].state is GpuState.OK:
                 note = f"processes of job {job.id} have not left it"
@@ -235,7 +243,7 @@ class GpuStates:
         """Mark GPUs that an unkillable process may use as suspect, until an operator resumes them."""
         note = f"process {pid} of job {job.id} {_LIVES_ON}"
         for index in {hold.gpu for hold in job.holds} & self._gpus.keys():
-            self._kept.add(index)
+            self._unkillable.add(index)
             if self._gpus[index].state in (GpuState.OK, GpuState.SUSPECT):
                 self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
 
@@ -246,14 +254,14 @@ class GpuStates:
         """
         for gpu in self.gpus:
             is_meant = names is None or gpu.uuid in names or str(gpu.index) in names
-            if is_meant and gpu.index not in self._taken_back:
-                self._occupied[gpu.index] = note
+            if is_meant and gpu.index not in self._returned_to_service:
+                self._occupied_by_earlier_jobs[gpu.index] = note
                 if gpu.state is GpuState.OK:
                     self._mark(replace(gpu, state=GpuState.SUSPECT, note=note, noted_at=now))
 
     def vacate(self, now: float) -> None:
         """Release the GPUs of an earlier queue's jobs."""
-        occupied, self._occupied = self._occupied, {}
+        occupied, self._occupied_by_earlier_jobs = self._occupied_by_earlier_jobs, {}
         for index, note in occupied.items():
             gpu = self._gpus[index]
             if gpu.state is GpuState.SUSPECT and gpu.note == note:
@@ -266,9 +274,9 @@ class GpuStates:
 
     def resume(self, index: int, now: float) -> None:
         self._lost.discard(index)
-        self._kept.discard(index)
-        if self._occupied.pop(index, None):
-            self._taken_back.add(index)
+        self._unkillable.discard(index)
+        if self._occupied_by_earlier_jobs.pop(index, None):
+            self._returned_to_service.add(index)
         self._mark(replace(self._gpus[index], state=GpuState.OK, note="", noted_at=now))
 
     def restore(self, marks: Mapping[str, tuple[GpuState, str, float]]) -> None:
@@ -277,22 +285,22 @@ class GpuStates:
             state, note, at = marks.get(gpu.uuid, (GpuState.OK, "", 0.0))
             is_kept = state is GpuState.SUSPECT and note.endswith(_LIVES_ON)
             if is_kept:
-                self._kept.add(gpu.index)
+                self._unkillable.add(gpu.index)
             if state is GpuState.DRAINED or is_kept:
                 self._mark(replace(gpu, state=state, note=note, noted_at=at))
 
     def _mark(self, gpu: Gpu) -> None:
         self._gpus[gpu.index] = gpu
-        self._changed[gpu.index] = gpu
+        self._changed_gpus[gpu.index] = gpu
 
     def changed(self) -> list[Gpu]:
         """Return the GPUs whose state has changed since the last call."""
-        self._unsaved, self._changed = self._changed, {}
+        self._unsaved, self._changed_gpus = self._changed_gpus, {}
         return list(self._unsaved.values())
 
     def undone(self) -> None:
         """Undo the last call of `changed`, because its result was not stored."""
-        self._changed = self._unsaved | self._changed
+        self._changed_gpus = self._unsaved | self._changed_gpus
 
 
 def with_known_gpus(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySampler) -> gpus.Inventory:
@@ -383,18 +391,18 @@ class ContextCosts:
 
     def __init__(self, default: int) -> None:
         self.default = default  # bytes; 0: reserve nothing for contexts
-        self._seen: dict[str, int] = {}  # model -> bytes
+        self._measured: dict[str, int] = {}  # model -> bytes
 
     def of(self, model: str) -> tuple[int, bool]:
         """Return the bytes to reserve for the contexts of a process on a GPU of this model.
 
         The second value tells whether they were measured. If not, the hook adds the stacks of threads.
         """
-        measured = self._seen.get(model)
+        measured = self._measured.get(model)
         return (self.default, False) if measured is None else (min(measured, _FAR * self.default), True)
 
     def learn(self, model: str, size: int) -> None:
         """Take in that an idle process had `size` bytes that no call of it allocated."""
-        if _LEAST <= size < self._seen.get(model, size + 1):
-            self._seen[model] = size
+        if _LEAST <= size < self._measured.get(model, size + 1):
+            self._measured[model] = size
             log.info("%s: a context costs %d bytes", model, size)

@@ -15,7 +15,7 @@ from fgsched.domain.units import format_share
 from fgsched.hooks.filtering import MOST_OUTPUT, is_refusal
 from fgsched.hooks.process import HookRunner, RelayProcess
 from fgsched.hooks.programs import NO_HOOKS, HookRun, HookSettings, Ran, base
-from fgsched.launch.launcher import LaunchGate, PendingLaunch
+from fgsched.launch.launcher import LaunchCheck, PendingLaunch
 from fgsched.lifecycle.jobvariables import common_variables
 from fgsched.store import GpuAllocation
 from fgsched.system.process import Watch
@@ -77,7 +77,7 @@ def _end(job: Job) -> dict[str, str]:
     return {"FG_JOB_STATE": state, "FG_JOB_EXIT_CODE": code} | status
 
 
-class HookDesk:
+class SitePrograms:
     """The programs that the site runs around its jobs.
 
     It is the gate that every launch passes (`open_for`), and the engine's interface to the epilog.
@@ -91,7 +91,7 @@ class HookDesk:
         watch: Watch,
         report: Report,
         under_way: Callable[[int], Job | None],
-        gate: LaunchGate,
+        gate: LaunchCheck,
     ) -> None:
         """Run no program yet.
 
@@ -132,10 +132,10 @@ class HookDesk:
         dues = self._runner.due(now), self._relay.due(now)
         return min((seconds for seconds in dues if seconds is not None), default=None)
 
-    def obey(self, settings: HookSettings) -> None:
+    def configure(self, settings: HookSettings) -> None:
         """Use these settings for programs that start from now on."""
         self.settings = settings
-        self._relay.obey(settings)
+        self._relay.configure(settings)
 
     def close(self) -> None:
         """End the helper processes. The next controller runs the unfinished programs again."""
@@ -152,7 +152,7 @@ class HookDesk:
         run = HookRun(
             path=self.settings.prolog,
             seconds=self.settings.prolog_time,
-            environment=environment("prolog", launching.job, launching.given, self._host),
+            environment=environment("prolog", launching.job, launching.allocations, self._host),
             owner=launching.job.uid,
         )
         self._runner.run(run, partial(self._prolog_done, launching))

@@ -29,24 +29,26 @@ class Slots:
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
-        self._given: list[int] = []  # heap of numbers below `_next` that were returned; some are taken again
+        self._returned: list[
+            int
+        ] = []  # heap of numbers below `_next` that were returned; some are taken again
         self._next = 0
 
     def take(self, number: int) -> None:
         self._taken.add(number)
         for skipped in range(self._next, number):
-            heappush(self._given, skipped)
+            heappush(self._returned, skipped)
         self._next = max(self._next, number + 1)
 
-    def give(self, number: int) -> None:
+    def release(self, number: int) -> None:
         if number in self._taken:
             self._taken.discard(number)
-            heappush(self._given, number)
+            heappush(self._returned, number)
 
     def lowest(self) -> int:
-        while self._given and self._given[0] in self._taken:
-            heappop(self._given)
-        return self._given[0] if self._given else self._next
+        while self._returned and self._returned[0] in self._taken:
+            heappop(self._returned)
+        return self._returned[0] if self._returned else self._next
 
 
 def partitions_of(job: Job) -> tuple[str, ...]:
@@ -156,7 +158,7 @@ class JobTable:
         """`made(array)` returns the indices of an array that have rows of their own."""
         self.jobs: dict[int, Job] = {}
         self.holding: dict[int, Job] = {}
-        self.given: dict[int, tuple[GpuAllocation, ...]] = {}  # allocations of jobs
+        self.allocations: dict[int, tuple[GpuAllocation, ...]] = {}  # allocations of jobs
         self.aside: dict[int, Job] = {}  # jobs excluded after an error; they keep their allocations
         self.unreadable: set[int] = set()  # jobs with damaged rows, which are not started
         self.is_torn = False  # a `put` failed half-way: the indexes may contradict each other
@@ -193,8 +195,8 @@ class JobTable:
             self.holding[job.id] = job
             self._slots.take(job.slot)
         elif was := self.holding.pop(job.id, None):
-            self.given.pop(job.id, None)
-            self._slots.give(was.slot)
+            self.allocations.pop(job.id, None)
+            self._slots.release(was.slot)
         if job.array:
             self.arrays.put(before, job)
         self.wait_index.put(before, job)
@@ -231,10 +233,10 @@ class JobTable:
             if preemption.by == job_id
         ]
 
-    def take(self, array_row: Job, task: int) -> bool:
+    def remove_task(self, array_row: Job, task: int) -> bool:
         """Remove a task, which gets its own row, from its array's row; return whether it was the last."""
         self._queued[array_row.request.partition, owner_of(array_row)] -= 1
-        return self.arrays.take(array_row.array, task)
+        return self.arrays.remove_task(array_row.array, task)
 
     def named(self, number: int) -> Job | None:
         """Return an open job, or an open row of the array of this number, whose first row may have ended."""
@@ -244,7 +246,7 @@ class JobTable:
     def tasks(self, job: Job) -> int:
         """Return the number of jobs that a row represents."""
         array = self.arrays.get(job.array) if job.is_rest else None
-        return array.rest.bit_count() if array else 1
+        return array.pending_bits.bit_count() if array else 1
 
     def offer(self, job: Job) -> None:
         """Add a pending job to the planner's queue if it is eligible."""
@@ -430,7 +432,7 @@ _Key = tuple[int, int | None]  # (job, None), (array, None) or (array, task)
 class Array(Struct):
     """An open array. Its rest is the row of all tasks that have no separate row yet."""
 
-    rest: int = 0  # its tasks without a row of their own, as bits
+    pending_bits: int = 0  # its tasks without a row of their own, as bits
     open: int = -1  # tasks of the rest whose counterpart in another array has completed, as bits
     is_examined: bool = False  # the ends of corresponding tasks so far are in `open`
     throttle: int = 0  # maximum of running tasks; 0: no limit
@@ -448,7 +450,7 @@ class Arrays:
     """The index of open arrays. `made(array)` returns the indices of the tasks that have rows."""
 
     def __init__(self, made_tasks: Callable[[int], Iterable[int]] = lambda array: ()) -> None:
-        self._made = made_tasks
+        self._made_tasks = made_tasks
         self._arrays: dict[int, Array] = {}
 
     def get(self, array: int) -> Array | None:
@@ -462,7 +464,7 @@ class Arrays:
     @property
     def pending(self) -> int:
         """Return the number of pending tasks of all arrays."""
-        return sum(array.rest.bit_count() for array in self._arrays.values())
+        return sum(array.pending_bits.bit_count() for array in self._arrays.values())
 
     def put(self, before: Job | None, job: Job) -> None:
         """Take in the state of a row."""
@@ -472,7 +474,7 @@ class Arrays:
                 return
             entry = self._arrays[job.array] = Array()
         if job.is_rest and before is None:
-            entry.rest = bits_of(job.request.array) & ~bits_from(self._made(job.array))
+            entry.pending_bits = bits_of(job.request.array) & ~bits_from(self._made_tasks(job.array))
         if job.is_rest and (before is None or before.depends != job.depends):
             entry.is_examined = False
         if "aftercorr" not in job.depends:
@@ -487,25 +489,25 @@ class Arrays:
             return
         entry.rows.discard(job.id)
         if job.is_rest:
-            entry.rest = 0
+            entry.pending_bits = 0
         if not entry.rows:
             del self._arrays[job.array]
 
-    def take(self, array: int, task: int) -> bool:
+    def remove_task(self, array: int, task: int) -> bool:
         """Remove a task from the rest, since it gets its own row; return whether the rest is empty then."""
         entry = self._arrays[array]
-        entry.rest &= ~(1 << task)
-        return not entry.rest
+        entry.pending_bits &= ~(1 << task)
+        return not entry.pending_bits
 
     def next_task(self, array: int) -> int | None:
         """Return the lowest task of the rest that may start; None if there is none."""
         entry = self._arrays[array]
-        return lowest(entry.rest & entry.open) if entry.rest & entry.open else None
+        return lowest(entry.pending_bits & entry.open) if entry.pending_bits & entry.open else None
 
     def ready(self, job: Job) -> int:
         """Return the number of tasks of a pending row that may start now."""
         entry = self._arrays[job.array]
-        return max(0, min(entry.room, (entry.rest & entry.open).bit_count() if job.is_rest else 1))
+        return max(0, min(entry.room, (entry.pending_bits & entry.open).bit_count() if job.is_rest else 1))
 
 
 class WaitIndex:
@@ -516,13 +518,13 @@ class WaitIndex:
         self.arrays = arrays
         self._jobs = jobs
         self.now = 0.0
-        self.stirred: set[int] = set()  # jobs whose dependency is to be evaluated
+        self.to_evaluate: set[int] = set()  # jobs whose dependency is to be evaluated
         self.conditions: Counter[int] = Counter()  # uid -> conditions of the user's pending jobs
         self.corresponding: set[tuple[int, int | None]] = set()  # (dependent job, task; None: all tasks)
         self._timers: list[tuple[float, int]] = []
-        self._rung: set[tuple[float, int]] = set()  # the timers that `ring` set
+        self._scheduled: set[tuple[float, int]] = set()  # the timers that `ring` set
         self._dependants: dict[_Key, set[int]] = {}
-        self._same: dict[tuple[int, str], set[int]] | None = (
+        self._by_name: dict[tuple[int, str], set[int]] | None = (
             None  # (uid, name) -> open jobs; None: not needed yet
         )
         self._single: dict[
@@ -540,7 +542,7 @@ class WaitIndex:
             self._name(before, job)
         began = job.state.holds and not (before and before.state.holds)
         if began or job.state.is_final:
-            self._stir(job)
+            self._mark_dependants(job)
         if waits:
             for opening in (opens(job), last_start(job) if job.request.deadline else 0.0):
                 if opening > self.now:
@@ -552,7 +554,7 @@ class WaitIndex:
         if job.depends and job.state is JobState.PENDING:
             self._register(job, present=True)
             if job.reason is not Reason.DEPENDENCY_NEVER:
-                self.stirred.add(job.id)
+                self.to_evaluate.add(job.id)
 
     def _register(self, job: Job, *, present: bool) -> None:
         terms = parse_dependency(job.depends).terms
@@ -568,39 +570,39 @@ class WaitIndex:
         """Index a job by name. At its end the first singleton job of that name is evaluated."""
         key = (job.uid, job.request.name)
         if job.state.is_final and (single := self._single.get(key)):
-            self.stirred.add(min(single))
-        if self._same is None:
+            self.to_evaluate.add(min(single))
+        if self._by_name is None:
             return
         if before is not None and before.request.name != job.request.name:
-            self._same.get((job.uid, before.request.name), set()).discard(job.id)
+            self._by_name.get((job.uid, before.request.name), set()).discard(job.id)
         if not job.state.is_final:
-            self._same.setdefault(key, set()).add(job.id)
+            self._by_name.setdefault(key, set()).add(job.id)
             return
-        namesakes = self._same.get(key, set())
+        namesakes = self._by_name.get(key, set())
         namesakes.discard(job.id)
         if not namesakes:
-            self._same.pop(key, None)
+            self._by_name.pop(key, None)
 
-    def _stir(self, job: Job) -> None:
+    def _mark_dependants(self, job: Job) -> None:
         """Mark the dependants of a job that has started or ended for evaluation."""
         if job.array:
-            self.stirred |= (
+            self.to_evaluate |= (
                 self._dependants.get((job.array, job.task), set()) if job.task is not None else set()
             )
             whole = self._dependants.get((job.array, None))
             if whole and self._matters(job):
-                self.stirred |= whole
+                self.to_evaluate |= whole
             if whole and job.state.is_final:
                 self.corresponding |= {(job_id, job.task) for job_id in whole}
         if job.id != job.array:
-            self.stirred |= self._dependants.get((job.id, None), set())
+            self.to_evaluate |= self._dependants.get((job.id, None), set())
 
     def _matters(self, job: Job) -> bool:
         """Return whether a task can decide a dependency on its array: it failed, or it was the last one."""
         array = self.arrays.get(job.array)
         if job.state.is_final:
             return array is None or job.state is not JobState.COMPLETED
-        return array is not None and not array.rest
+        return array is not None and not array.pending_bits
 
     def is_awaited(self, job_id: int, array: int, task: int | None) -> bool:
         """Tell whether a pending job depends on a job, on its array or on this task of it."""
@@ -608,23 +610,23 @@ class WaitIndex:
             return True
         return bool(array and (self._dependants.get((array, None)) or self._dependants.get((array, task))))
 
-    def same(self, job: Job) -> Iterable[int]:
+    def with_same_name(self, job: Job) -> Iterable[int]:
         """Return the ids of the open jobs with the name and the user of a job.
 
         The index of names is made at the first call: few queues have a dependency of this kind.
         """
-        if self._same is None:
-            self._same = {}
+        if self._by_name is None:
+            self._by_name = {}
             for open_job in self._jobs():
-                self._same.setdefault((open_job.uid, open_job.request.name), set()).add(open_job.id)
-        return self._same.get((job.uid, job.request.name), ())
+                self._by_name.setdefault((open_job.uid, open_job.request.name), set()).add(open_job.id)
+        return self._by_name.get((job.uid, job.request.name), ())
 
     # -- time -----------------------------------------------------------------------------------
 
-    def ring(self, at: float, job_id: int) -> None:
+    def schedule(self, at: float, job_id: int) -> None:
         """Schedule the next examination of a job (seconds since the epoch); once, if it is repeated."""
-        if (at, job_id) not in self._rung:
-            self._rung.add((at, job_id))
+        if (at, job_id) not in self._scheduled:
+            self._scheduled.add((at, job_id))
             heappush(self._timers, (at, job_id))
 
     def due(self, now: float) -> list[int]:
@@ -633,7 +635,7 @@ class WaitIndex:
         job_ids = []
         while self._timers and self._timers[0][0] <= now:
             timer = heappop(self._timers)
-            self._rung.discard(timer)
+            self._scheduled.discard(timer)
             job_ids.append(timer[1])
         return job_ids
 

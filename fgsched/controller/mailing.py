@@ -47,7 +47,7 @@ class MailerProcess(Helper):
         """The settings in force."""
         return self._settings
 
-    def obey(self, settings: MailSettings) -> None:
+    def configure(self, settings: MailSettings) -> None:
         """Restart the process with changed settings."""
         if settings != self._settings:
             self._settings = settings
@@ -104,42 +104,42 @@ class Hour(Struct):
     """The mails about the jobs of one user in an hour that begins with the first one."""
 
     ends_at: float
-    to: tuple[str, ...] = ()  # recipients of the first mail that was left out
+    recipients: tuple[str, ...] = ()  # recipients of the first mail that was left out
     count: int = 0  # due, whether sent or left out
-    left: int = 0  # left out
+    left_out: int = 0  # left out
 
 
 class HourlyLimit:
     """Counts mails by uid in memory: a restarted controller begins new hours."""
 
     def __init__(self) -> None:
-        self.most = 0  # 0: no limit
+        self.max_per_hour = 0  # 0: no limit
         self._hours: dict[int, Hour] = {}
 
     def count(self, uid: int, to: tuple[str, ...], now: float) -> Hour | None:
         """Count a mail; return None if it may be sent, else the hour, with the mail among those left out."""
-        if not self.most:
+        if not self.max_per_hour:
             return None
         hour = self._hours.get(uid)
-        if hour is None or (now >= hour.ends_at and not hour.left):
+        if hour is None or (now >= hour.ends_at and not hour.left_out):
             hour = self._hours[uid] = Hour(ends_at=now + HOUR)
         hour.count += 1
-        if hour.count <= self.most:
+        if hour.count <= self.max_per_hour:
             return None
-        hour.to = hour.to or to
-        hour.left += 1
+        hour.recipients = hour.recipients or to
+        hour.left_out += 1
         return hour
 
     def ended(self, now: float) -> Iterator[tuple[int, Hour]]:
         """Remove the hours that have ended; yield (uid, hour) of those in which mails were left out."""
         for uid, hour in [(uid, hour) for uid, hour in self._hours.items() if hour.ends_at <= now]:
             del self._hours[uid]
-            if hour.left:
+            if hour.left_out:
                 yield uid, hour
 
     def due(self) -> float | None:
         """Return when the first hour ends in which mails were left out; None: there is none."""
-        return min((hour.ends_at for hour in self._hours.values() if hour.left), default=None)
+        return min((hour.ends_at for hour in self._hours.values() if hour.left_out), default=None)
 
     def forget(self) -> None:
         """Begin new hours for all users: the mails of a turn were not stored."""
@@ -148,20 +148,20 @@ class HourlyLimit:
     def first(self, hour: Hour, now: float) -> Message:
         """Return the mail that says that further ones are left out."""
         text = (
-            f"{self.most} mails about your jobs were due within an hour. Further ones are left out until"
-            f" {_clock(hour.ends_at)}; another mail then says how many.\n\n"
+            f"{self.max_per_hour} mails about your jobs were due within an hour. Further ones are left out "
+            f"until {_clock(hour.ends_at)}; another mail then says how many.\n\n"
             "fgacct lists your jobs and their ends. Without ARRAY_TASKS in --mail-type, an array has one\n"
             "mail about its start and one about its end. The limit: max_per_hour in fgsched.toml, [mail].\n"
         )
         subject = f"fgsched leaves out mails about your jobs until {_clock(hour.ends_at)}"
-        return Message(at=now, to=hour.to, subject=subject, text=text)
+        return Message(at=now, to=hour.recipients, subject=subject, text=text)
 
     def last(self, hour: Hour, now: float) -> Message:
         """Return the mail that says how many were left out."""
         between = f"{_clock(hour.ends_at - HOUR)} and {_clock(hour.ends_at)}"
-        subject = f"fgsched left out {hour.left} mails about your jobs"
+        subject = f"fgsched left out {hour.left_out} mails about your jobs"
         text = f"They were due between {between}. fgacct lists your jobs and their ends.\n"
-        return Message(at=now, to=hour.to, subject=subject, text=text)
+        return Message(at=now, to=hour.recipients, subject=subject, text=text)
 
 
 def _clock(at: float) -> str:
@@ -173,7 +173,7 @@ def no_usage(job: Job) -> JobUsage | None:
     return None
 
 
-class MailDesk:
+class JobMails:
     """The mails of an engine. Times are in epoch seconds."""
 
     def __init__(self, engine: EngineContext, usage: Callable[[Job], JobUsage | None]) -> None:
@@ -181,7 +181,7 @@ class MailDesk:
         self._engine, self._usage = engine, usage
         self._put: Callable[[str, bytes], bool] | None = None
         self._host = ""
-        self._kept: set[str] = set()  # durable in the queue of mails
+        self._durable: set[str] = set()  # durable in the queue of mails
         self._dropped: set[str] = set()  # deleted by the open transaction
         self._unposted: dict[str, bytes] = {}
         self._are_more_unposted = False  # than _MOST: the others are in the store
@@ -196,7 +196,7 @@ class MailDesk:
         `put(name, data)` returns False if the queue of mails had it before. At most `most_per_hour` mails
         about the jobs of one user are made in an hour; 0: all.
         """
-        self._put, self._host, self._limit.most = put, host, most_per_hour
+        self._put, self._host, self._limit.max_per_hour = put, host, most_per_hour
 
     # -- in the transaction ---------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class MailDesk:
         if job.state is JobState.RUNNING and not is_whole and (next_part := mail.next_part(job, since)):
             self._timed[job.id] = next_part
 
-    def ring(self, now: float) -> None:
+    def create_due_mails(self, now: float) -> None:
         """Create the mails about used parts of time limits, and about mails that were left out."""
         for uid, hour in self._limit.ended(now):
             self._store(f"{uid}.{hour.ends_at:.0f}.LEFT_OUT", self._limit.last(hour, now))
@@ -245,9 +245,9 @@ class MailDesk:
                 continue
             self._timed.pop(job_id)
             if job is not None and job.state is JobState.RUNNING:
-                self._ring(job, at, kind, now)
+                self._create_part_mail(job, at, kind, now)
 
-    def _ring(self, job: Job, at: float, kind: str, now: float) -> None:
+    def _create_part_mail(self, job: Job, at: float, kind: str, now: float) -> None:
         if mail.part_at(job, kind) > now:  # the limit was raised
             self._follow(job, since=now)
             return
@@ -256,13 +256,13 @@ class MailDesk:
 
     def tidy(self) -> None:
         """Delete the mails that are durable in the queue of mails."""
-        self._dropped = set(self._kept)
+        self._dropped = set(self._durable)
         for name in self._dropped:
             self._engine.store.outbox.drop(name)
 
     def _add(self, kind: str, before: Job, after: Job, now: float, *, is_summary: bool = False) -> None:
         if hour := self._limit.count(after.uid, mail.recipients(after), now):
-            if hour.left == 1:
+            if hour.left_out == 1:
                 log.warning("mails about jobs of uid %d are left out for an hour", after.uid)
                 self._store(f"{after.uid}.{hour.ends_at:.0f}.LIMIT", self._limit.first(hour, now))
             return
@@ -322,12 +322,12 @@ class MailDesk:
 
     def committed(self) -> None:
         """Note that the transaction of `tidy` is committed."""
-        self._kept -= self._dropped
+        self._durable -= self._dropped
         self._dropped = set()
 
     def kept(self, names: list[str]) -> None:
         """Note the mails that are durable in the queue of mails, and are to be deleted from the store."""
-        self._kept.update(names)
+        self._durable.update(names)
 
     def resume(self) -> None:
         """Compute the times of mails again from the open jobs."""
@@ -356,7 +356,7 @@ class MailDesk:
             log.warning("mail %s waits in the queue: %s", name, error)
             return
         if not is_new:
-            self._kept.add(name)
+            self._durable.add(name)
 
     def retry_unposted(self) -> float:
         """Try mails again that could not be put into the queue of mails; return the pause in seconds.
@@ -368,7 +368,9 @@ class MailDesk:
             if name in self._unposted:
                 return RETRY
         if self._are_more_unposted and not self._unposted:
-            mails = ((name, text) for name, text in self._engine.store.outbox.all() if name not in self._kept)
+            mails = (
+                (name, text) for name, text in self._engine.store.outbox.all() if name not in self._durable
+            )
             self._unposted = {name: text.encode() for name, text in islice(mails, _MOST)}
             self._are_more_unposted = len(self._unposted) == _MOST
         return _AGAIN
@@ -386,12 +388,12 @@ class MailDesk:
         return min(_LONGEST, max(0.0, min(times) - now)) if times else None
 
 
-class MailRoom:
+class MailerControl:
     """The controller's side of the mailer. Times are in monotonic seconds."""
 
-    def __init__(self, desk: MailDesk, mailer: MailerProcess | None) -> None:
+    def __init__(self, desk: JobMails, mailer: MailerProcess | None) -> None:
         """`mailer`: None if there are no mails."""
-        self._desk, self._mailer = desk, mailer
+        self._job_mails, self._mailer = desk, mailer
         self._retry_at = 0.0
         self._connect()
 
@@ -399,28 +401,28 @@ class MailRoom:
         is_on = self._mailer is not None and self._mailer.settings.way != "off"
         put = self._mailer.post if self._mailer is not None and is_on else None
         most = self._mailer.settings.most_per_hour if self._mailer is not None else 0
-        self._desk.connect(put, socket.gethostname(), most_per_hour=most)
+        self._job_mails.connect(put, socket.gethostname(), most_per_hour=most)
 
-    def obey(self, settings: MailSettings) -> None:
+    def configure(self, settings: MailSettings) -> None:
         """Use changed settings."""
         if self._mailer is not None:
-            self._mailer.obey(settings)
+            self._mailer.configure(settings)
         self._connect()
 
     def receive(self) -> None:
         """Take in the reports of the mailer."""
         if self._mailer is not None:
-            self._desk.kept(self._mailer.receive())
+            self._job_mails.kept(self._mailer.receive())
 
     def due(self, now: float) -> float | None:
         """Return the seconds until `look` has something to do; None: nothing is due."""
         start = self._mailer.due(now) if self._mailer is not None else None
-        again = max(0.0, self._retry_at - now) if self._desk.has_unposted else None
+        again = max(0.0, self._retry_at - now) if self._job_mails.has_unposted else None
         return min((pause for pause in (start, again) if pause is not None), default=None)
 
     def look(self, now: float) -> None:
         """Start the mailer again if it has ended, and post mails again that could not be posted."""
         if self._mailer is not None:
             self._mailer.look(now)
-        if self._desk.has_unposted and now >= self._retry_at:
-            self._retry_at = now + self._desk.retry_unposted()
+        if self._job_mails.has_unposted and now >= self._retry_at:
+            self._retry_at = now + self._job_mails.retry_unposted()

@@ -27,7 +27,7 @@ from fgsched.lifecycle.filenames import output_path
 from fgsched.scheduling.runtimes import CompletedRun, completed_run, work_of_request
 from fgsched.store import JobRecord, StorageBroken, Store
 from fgsched.store.rows import ArraySum, record_of, row_of
-from fgsched.store.store import Part, Step, Unreadable
+from fgsched.store.store import HistoryPart, Step, Unreadable
 
 log = logging.getLogger("fgsched.controller")
 _REMEMBERED = 2000  # runs, for forecasts
@@ -203,16 +203,16 @@ class PastJobs:
         script, _, environment = job_account.script.partition(" ") if job_account else ("", "", "")
         return script, environment
 
-    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> Part:
+    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> HistoryPart:
         """Return jobs that existed from `since` to `until` (epoch seconds), as Store.history.
 
         Raises Unreadable.
         """
         with self._reading() as reader:
             if reader is None:
-                return Part([], None)
+                return HistoryPart([], None)
             job_accounts, upto = reader.history(since=since, until=until, uid=uid, after=after, page=page)
-        return Part([_record(job_account) for job_account in job_accounts], upto)
+        return HistoryPart([_record(job_account) for job_account in job_accounts], upto)
 
     def ended_since(self, since: float) -> list[JobRecord]:
         """Return jobs that ended after `since` (epoch seconds), ordered by id. Raises Unreadable."""
@@ -275,7 +275,7 @@ class Site(NamedTuple):
 
 
 class Mover:
-    """The source of the accountant's jobs. `stored` or `back` follows each `take`."""
+    """The source of the accountant's jobs. `stored` or `back` follows each `next_jobs`."""
 
     def __init__(self, store: Store, accounts: PastJobs, site: Site, move_after: float) -> None:
         """`move_after`: seconds from the end of a job to its move."""
@@ -289,7 +289,7 @@ class Mover:
         self._revision: int | None = None  # of the queue, at the last step
         self._under_way: dict[int, JobAccount] = {}
         self._stored: dict[int, JobAccount] = {}  # in the accounts, and to be deleted from the queue
-        self._left: set[int] = set()  # jobs that the accounts refuse, and damaged ones
+        self._unmovable: set[int] = set()  # jobs that the accounts refuse, and damaged ones
 
     def due(self, now: float) -> float | None:
         """Return the seconds until the next step; None: nothing is due."""
@@ -301,7 +301,7 @@ class Mover:
         if self._due is None or self._due > at:
             self._due = at
 
-    def take(self, now: float, wall: float) -> Sequence[JobAccount]:
+    def next_jobs(self, now: float, wall: float) -> Sequence[JobAccount]:
         """Return the next jobs for the accounts, or delete stored jobs from the queue and return none.
 
         `now` is in monotonic seconds, `wall` in epoch seconds.
@@ -323,7 +323,7 @@ class Mover:
         sent, self._under_way = self._under_way, {}
         for job_id in refused:
             log.warning("job %d stays in the queue: the accounts refuse it", job_id)
-        self._left.update(refused)
+        self._unmovable.update(refused)
         self._stored |= {job: sent[job] for job in jobs if job in sent and job not in refused}
 
     def back(self) -> None:
@@ -354,7 +354,7 @@ class Mover:
             if len(chosen) == _MOVED or size > _BYTES:
                 return chosen
             self._place = row.ended_at, row.id
-            if row.id in self._left or not self._may_leave(row.id, row.array, row.task):
+            if row.id in self._unmovable or not self._may_leave(row.id, row.array, row.task):
                 continue
             account = self._account(row.id)
             if account is not None:
@@ -376,7 +376,7 @@ class Mover:
     def _account(self, job_id: int) -> JobAccount | None:
         record = self._store.past(job_id)
         if record is None or record.damage:
-            self._left.add(job_id)
+            self._unmovable.add(job_id)
             return None
         material = self._store.settled.material(job_id)
         return account_of(record, self._store.steps.of(job_id), material=material, host=self._site.host)

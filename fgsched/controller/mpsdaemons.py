@@ -26,7 +26,7 @@ from fgsched.controller.turn import (
     JobStarted,
     LaunchAttempt,
     MpsHost,
-    Remind,
+    ResendOrders,
     RunningDaemon,
     ServerAnswered,
     StartFailed,
@@ -96,7 +96,7 @@ class MpsServers:
         """`host`: the processes of the daemons, and their settings."""
         self.host = host
         self._servers: dict[Name, MpsDaemon] = {}
-        self._before: dict[Name, MpsDaemon] = {}  # before the turn
+        self._before_turn: dict[Name, MpsDaemon] = {}  # before the turn
         self._is_checked = True  # no job has a daemon that is not known
         self._number = 0  # of the last daemon
 
@@ -107,11 +107,11 @@ class MpsServers:
 
     def begin(self) -> None:
         """Begin a turn."""
-        self._before = dict(self._servers)
+        self._before_turn = dict(self._servers)
 
     def undo(self) -> None:
         """Forget the changes of the turn."""
-        self._servers, self._is_checked = dict(self._before), False
+        self._servers, self._is_checked = dict(self._before_turn), False
 
     def due(self, now: float) -> float | None:
         """Return the seconds until a turn is needed; None: it is not. `now`: seconds since the epoch."""
@@ -121,7 +121,7 @@ class MpsServers:
 
     # -- jobs -----------------------------------------------------------------------------------
 
-    def wish(
+    def use_of(
         self, job: Job, allocations: Sequence[GpuAllocation], policy: Policy, now: float
     ) -> MpsUse | None:
         """Return how a job that starts uses MPS; None: its GPUs have none."""
@@ -148,7 +148,7 @@ class MpsServers:
 
     # -- the turn -------------------------------------------------------------------------------
 
-    def take(self, engine: EngineContext, event: Event, now: float) -> None:
+    def take_event(self, engine: EngineContext, event: Event, now: float) -> None:
         """Take in an event about a daemon."""
         match event:
             case JobStarted(job=server, attempt=number, shepherd=shepherd):
@@ -190,7 +190,7 @@ class MpsServers:
     def clients_ended(self, engine: EngineContext, event: ClientsEnded, job: Job) -> None:
         """Give a job its order to end, now that its work on the GPU has ended."""
         if job.attempt == event.attempt:
-            engine.then(Remind(job))
+            engine.then(ResendOrders(job))
 
     def settle(self, engine: EngineContext, now: float) -> None:
         """Make the steps that are due."""
@@ -242,7 +242,7 @@ class MpsServers:
     def _launch(self, engine: EngineContext, job: Job, now: float, **use: object) -> None:
         assert job.mps is not None
         after = engine.change(job, now, mps=replace(job.mps, **use))
-        engine.then(LaunchAttempt(after, engine.jobtable.given[job.id]))
+        engine.then(LaunchAttempt(after, engine.jobtable.allocations[job.id]))
 
     def _forget_over(self, jobs: Sequence[Job]) -> None:
         over = [name for name, daemon in self._servers.items() if mps.is_over(daemon, jobs)]
@@ -293,7 +293,7 @@ Report = Callable[[Event], None]
 # -- the daemons as processes ----------------------------------------------------------------------
 
 
-class MpsDesk:
+class MpsControl:
     """The engine's interface to the daemons."""
 
     def __init__(self, lock: Path, watch: Watch, report: Report, launcher: Launcher) -> None:
@@ -310,7 +310,7 @@ class MpsDesk:
 
     # -- the edges ------------------------------------------------------------------------------
 
-    def obey(self, config: Config, inventory: Inventory) -> None:
+    def configure(self, config: Config, inventory: Inventory) -> None:
         """Use these settings for jobs that start from now on."""
         whole = [gpu.index for gpu in inventory.gpus if gpu.mig is None]
         self.settings = config.mps_on(whole, inventory.vendor.facts.service)

@@ -14,7 +14,7 @@ from fgsched.accounting.messages import Sample
 from fgsched.accounting.records import GpuRecord
 from fgsched.accounting.samples import GpuLook, JobLook, Look, ProcessLook, Samples, Waiting
 from fgsched.controller.engine import Engine
-from fgsched.controller.gpumonitor import Seen
+from fgsched.controller.gpumonitor import GpuObservation
 from fgsched.controller.gpustate import BY_ITSELF
 from fgsched.controller.moving import PastJobs, owner_of
 from fgsched.domain.errors import BadUsage
@@ -67,11 +67,11 @@ class Sampling:
             send: sends records to the accountant; None: the controller keeps no accounts.
             sampled: has the sums from then on.
         """
-        self._engine, self._people = engine, UserNames(host_users)
+        self._engine, self._user_names = engine, UserNames(host_users)
         self._send = send or _discard
         self._sampled = sampled
         self._since = time.time()
-        self._look_before: Look | None = None
+        self._last_look: Look | None = None
         self._gpus: tuple[Gpu, ...] = ()  # that were recorded
         self._gpus_at = self._waiting_at = float("-inf")  # monotonic seconds
         self._waiting: tuple[Waiting, ...] = ()
@@ -88,22 +88,22 @@ class Sampling:
         except Unreadable as error:
             log.warning("%s %s", error.cause, error.remedy)
 
-    def obey(self, interval: float) -> None:
+    def configure(self, interval: float) -> None:
         """Use another interval between two looks, in seconds."""
         self._sampled.samples.interval = interval
 
     def user_name(self, uid: int) -> str:
         """Return the name of a user; "uid 1000" until it is known."""
-        return self._people.name(uid)
+        return self._user_names.name(uid)
 
     def now(self, job: Job) -> list[OnGpu]:
         """Return the use of each GPU by a running job in the last look."""
         charged = {
             gpu_allocation.uuid: gpu_allocation.gpu
-            for gpu_allocation in self._engine.jobtable.given.get(job.id, ())
+            for gpu_allocation in self._engine.jobtable.allocations.get(job.id, ())
         }
         uses = []
-        for gpu in self._look_before.gpus if self._look_before is not None else ():
+        for gpu in self._last_look.gpus if self._last_look is not None else ():
             if gpu.uuid in charged:
                 process_looks = [process for process in gpu.processes if process.job == job.id]
                 busy = [process_look.busy for process_look in process_looks if process_look.busy is not None]
@@ -112,12 +112,12 @@ class Sampling:
                 uses.append(OnGpu(gpu=charged[gpu.uuid], memory=memory, busy=total))
         return uses
 
-    def see(self, gpu_view: Seen, answer: gpus.GpuAnswer) -> None:
+    def add_look(self, gpu_view: GpuObservation, answer: gpus.GpuAnswer) -> None:
         """Add one look at the GPUs to the samples."""
         wall, clock = time.time(), time.monotonic()
         self._record_gpus(wall, clock)
         look = self._look(gpu_view, answer, wall, clock)
-        self._look_before = None if look.error else look
+        self._last_look = None if look.error else look
         self._send(*self._sampled.samples.look(look))
 
     def ended(self, jobs: Iterable[Job]) -> None:
@@ -138,7 +138,7 @@ class Sampling:
 
     # -- a look ---------------------------------------------------------------------------------
 
-    def _look(self, gpu_view: Seen, answer: gpus.GpuAnswer, wall: float, clock: float) -> Look:
+    def _look(self, gpu_view: GpuObservation, answer: gpus.GpuAnswer, wall: float, clock: float) -> Look:
         if answer.error or not gpu_view.readings:
             return Look(wall=wall, clock=clock, error=answer.error or "there is no GPU")
         states = self._engine.gpu_states
@@ -155,7 +155,9 @@ class Sampling:
             waiting=self._demand(clock),
         )
 
-    def _gpu(self, gpu: Gpu, reading: Reading, gpu_view: Seen, people: Mapping[int, gpus.Person]) -> GpuLook:
+    def _gpu(
+        self, gpu: Gpu, reading: Reading, gpu_view: GpuObservation, people: Mapping[int, gpus.Person]
+    ) -> GpuLook:
         process_looks = [self._process(process, gpu_view.owners, people) for process in reading.processes]
         looks = [
             ProcessLook(pid=gpu_process.pid, busy=gpu_process.busy, has_ended=True)
@@ -185,7 +187,7 @@ class Sampling:
         if job is not None:
             return ProcessLook(pid=process.pid, memory=process.memory, busy=process.busy, job=job)
         person = people.get(process.pid)
-        user = self._people.name(person.uid) if person else "unknown"
+        user = self._user_names.name(person.uid) if person else "unknown"
         command = person.command if person else ""
         return ProcessLook(
             pid=process.pid, memory=process.memory, busy=process.busy, user=user, command=command
@@ -194,7 +196,7 @@ class Sampling:
     def _jobs(self) -> Iterator[JobLook]:
         jobtable = self._engine.jobtable
         for job in jobtable.holding.values():
-            gpu_allocations = jobtable.given.get(job.id, ())
+            gpu_allocations = jobtable.allocations.get(job.id, ())
             if gpu_allocations and job.started_at is not None:
                 yield JobLook(
                     id=job.id,

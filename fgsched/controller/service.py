@@ -22,7 +22,7 @@ from fgsched.controller.audit import ACTIONS, Audit, file_writer
 from fgsched.controller.bookkeeping import Books
 from fgsched.controller.daemon import HelperProcesses
 from fgsched.controller.decisionlog import decision_log
-from fgsched.controller.enforcementcheck import EnforcementGate
+from fgsched.controller.enforcementcheck import EnforcementCheck
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import SPAWNER_GONE, EventLoop
 from fgsched.controller.gpumonitor import (
@@ -36,7 +36,7 @@ from fgsched.controller.gpustate import ContextCosts, GpuStates
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo
 from fgsched.controller.handlers.accounts import BooksHandlers, ReportHandlers
-from fgsched.controller.handlers.adopt import AdoptHandlers, ProcessHandlers, SeenProcesses, host_user_of
+from fgsched.controller.handlers.adopt import AdoptHandlers, ListedProcesses, ProcessHandlers, host_user_of
 from fgsched.controller.handlers.dispatch import Dispatcher
 from fgsched.controller.handlers.events import EventReaders
 from fgsched.controller.handlers.explain import ExplainHandlers
@@ -47,9 +47,9 @@ from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers, QueueLineHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.submission import rules_of
-from fgsched.controller.hooking import HookDesk
-from fgsched.controller.mailing import MailRoom
-from fgsched.controller.mpsdaemons import MpsDesk
+from fgsched.controller.hooking import SitePrograms
+from fgsched.controller.mailing import MailerControl
+from fgsched.controller.mpsdaemons import MpsControl
 from fgsched.controller.sampling import SampledUsage, Sampling, job_loads
 from fgsched.controller.turn import ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, JobRetention, Presence, Pruner
@@ -61,7 +61,7 @@ from fgsched.domain.vendor import VendorFacts
 from fgsched.gpus.ownership import Ownership, dismiss
 from fgsched.launch import regions
 from fgsched.launch.arbiter import Arbiter
-from fgsched.launch.launcher import Cgroups, Launcher, LaunchGate, Ports
+from fgsched.launch.launcher import Cgroups, LaunchCheck, Launcher, Ports
 from fgsched.launch.opening import Opening
 from fgsched.launch.regions import Unhooked
 from fgsched.launch.rundir import RunDir
@@ -81,17 +81,17 @@ from fgshim import library, spawner
 # -- the parts that launch jobs --------------------------------------------------------------------
 
 
-class Reports(Struct, frozen=True):
+class LaunchReports(Struct, frozen=True):
     """Receives the reports of the launcher, and answers its questions."""
 
     failed: Callable[[Job, str], None]  # an attempt could not be launched
     short: Callable[[Job, str], None]  # an attempt lacked a resource; a later one may get it
     watch: Watch
-    gone: Callable[[int], None]  # the shepherd of this job has ended
+    shepherd_ended: Callable[[int], None]  # the shepherd of this job has ended
     cpus: Callable[[int], tuple[int, ...]]  # the CPUs near a GPU
     context: Callable[[str], tuple[int, bool]]  # GPU model -> as of region.pack
     policy: Callable[[], Policy]
-    gate: LaunchGate  # what every launch passes
+    gate: LaunchCheck  # what every launch passes
 
 
 class LaunchParts(Struct, frozen=True):
@@ -110,7 +110,7 @@ _COMMANDS = Path(__file__).parents[1] / "cli" / "bin"  # and last: another envir
 
 
 def build(
-    places: Paths, config: Config, store: Store, helpers: HelperProcesses, run: RunDir, reports: Reports
+    places: Paths, config: Config, store: Store, helpers: HelperProcesses, run: RunDir, reports: LaunchReports
 ) -> LaunchParts:
     """Create the launcher and its parts for a queue with the run directory `run`."""
     inventory, is_real = helpers.inventory, helpers.inventory.is_real
@@ -126,7 +126,7 @@ def build(
         failed=reports.failed,
         short=reports.short,
         watch=reports.watch,
-        gone=reports.gone,
+        shepherd_ended=reports.shepherd_ended,
         host_users=helpers.sessions[0] if helpers.sessions else helpers.host_users,
         cpus=reports.cpus,
         gate=reports.gate,
@@ -141,10 +141,10 @@ def build(
     return LaunchParts(launcher, mounts, memory, tier, spaces, pids)
 
 
-def enforcement_gate(helpers: HelperProcesses, run: RunDir) -> EnforcementGate:
+def enforcement_gate(helpers: HelperProcesses, run: RunDir) -> EnforcementCheck:
     """Return the gate that checks the enforcement before a launch."""
     inventory = helpers.inventory
-    return EnforcementGate(
+    return EnforcementCheck(
         helpers.sampler,
         run=str(run.path),
         hook=library(),
@@ -217,7 +217,7 @@ _OBEYED = {*_ENDING, signal.SIGHUP, signal.SIGUSR1}
 # -- the controller --------------------------------------------------------------------------------
 
 
-class _Part(NamedTuple):
+class _ControllerPart(NamedTuple):
     """A part that runs after each round of the event loop, and also when its time is due."""
 
     name: str
@@ -263,9 +263,9 @@ class Controller:
         self._engine.site.configure(config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
         self._books = Books(helpers.accountant, places, config, store, lambda: self._engine.jobtable)
-        self._mailroom = MailRoom(self._engine.mail, helpers.mailer)
+        self._mailroom = MailerControl(self._engine.mail, helpers.mailer)
         self._sampling = Sampling(self._engine, helpers.host_users, self._books.send, sampled)
-        self._processes = SeenProcesses()
+        self._processes = ListedProcesses()
         self._gputime = self._sharing()
         self._inventory_retry = self._retried()
         self._monitor = self._monitoring(config)
@@ -289,7 +289,7 @@ class Controller:
             mounts=launching.mounts,
             fence=lambda: self._gate.verdict,
             unresolved_pids=lambda: self._monitor.unresolved.pids,
-            earlier_jobs=self._earlier.told,
+            earlier_jobs=self._earlier.summary,
             context=self._contexts.of,
             spaces=launching.spaces,
             pids=launching.pids,
@@ -349,10 +349,10 @@ class Controller:
             hooks=self._hooks,
         )
 
-    def _site_programs(self, config: Config) -> HookDesk:
+    def _site_programs(self, config: Config) -> SitePrograms:
         """Return the part that runs prolog and epilog."""
         lock, mode = self._places.run / "hooks.lock", self._places.mode
-        desk = HookDesk(
+        desk = SitePrograms(
             lock,
             mode,
             watch=self._loop.watch_once,
@@ -360,14 +360,14 @@ class Controller:
             under_way=lambda job: self._engine.jobtable.under_way(job),
             gate=self._gate,
         )
-        desk.obey(config.hooks)
+        desk.configure(config.hooks)
         return desk
 
-    def _mps_daemons(self, config: Config) -> MpsDesk:
+    def _mps_daemons(self, config: Config) -> MpsControl:
         """Return the part that starts and ends the MPS daemons of users."""
         lock = self._places.run / "mps.lock"
-        desk = MpsDesk(lock, self._loop.watch_once, self._loop.happened, self._launcher)
-        desk.obey(config, self._helpers.inventory)
+        desk = MpsControl(lock, self._loop.watch_once, self._loop.happened, self._launcher)
+        desk.configure(config, self._helpers.inventory)
         return desk
 
     def _settings(self) -> Config:
@@ -391,7 +391,7 @@ class Controller:
             self._gate,
             interval=config.interval,
             looks=[self._processes.keep],
-            record=self._sampling.see if self._books.keeper is not None else None,
+            record=self._sampling.add_look if self._books.keeper is not None else None,
             answers={
                 gpus.INVENTORY: lambda answer: self._inventory_retry.hear(answer, time.monotonic()),
             },
@@ -415,43 +415,49 @@ class Controller:
         needed = is_needed(self._helpers.inventory)
         return InventoryRetry(needed=needed, ask=ask, answered=restart, now=time.monotonic())
 
-    def _timed(self) -> list[_Part]:
+    def _timed(self) -> list[_ControllerPart]:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
         clock = time.monotonic
         presence, cleaner, pruner = self._presence, self._cleaner, self._pruner
         retry = self._inventory_retry
         lookups, waiters = [self._helpers.host_users, *self._helpers.sessions], self._dispatcher.waiters
         return [
-            _Part("the waiters", self._tell_waiters, lambda: waiters.delay),
-            _Part("the reservations", self._engine.tidy, _never),
-            _Part("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
-            _Part("the inventory", lambda: retry.look(clock()), lambda: retry.due(clock())),
-            _Part("the GPU time", self._gputime.look, lambda: self._gputime.due),
+            _ControllerPart("the waiters", self._tell_waiters, lambda: waiters.delay),
+            _ControllerPart("the reservations", self._engine.tidy, _never),
+            _ControllerPart("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
+            _ControllerPart("the inventory", lambda: retry.look(clock()), lambda: retry.due(clock())),
+            _ControllerPart("the GPU time", self._gputime.look, lambda: self._gputime.due),
             *(
-                _Part(
+                _ControllerPart(
                     "the users of the host",
                     partial(self._wake, lookup.expire),
                     partial(getattr, lookup, "due"),
                 )
                 for lookup in lookups
             ),
-            _Part("the run directory", lambda: presence.look(clock()), lambda: presence.due(clock())),
-            _Part(
+            _ControllerPart(
+                "the run directory", lambda: presence.look(clock()), lambda: presence.due(clock())
+            ),
+            _ControllerPart(
                 "the removal of old scripts",
                 lambda: pruner.step(clock(), time.time()),
                 lambda: pruner.due(clock()),
             ),
-            _Part(
+            _ControllerPart(
                 "the removal of job directories",
                 lambda: cleaner.step(clock()),
                 lambda: cleaner.due(clock()),
             ),
-            _Part("the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due),
-            _Part("the programs of the site", self._hooks.look, lambda: self._hooks.due),
-            _Part("the MPS daemons", self._mps.look, lambda: self._mps.due),
-            _Part("the readers of events", self._readers.look, lambda: self._readers.due),
-            _Part("the mails", lambda: self._mailroom.look(clock()), lambda: self._mailroom.due(clock())),
-            _Part("the service manager", self._show_life, lambda: self._manager.due(clock())),
+            _ControllerPart(
+                "the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due
+            ),
+            _ControllerPart("the programs of the site", self._hooks.look, lambda: self._hooks.due),
+            _ControllerPart("the MPS daemons", self._mps.look, lambda: self._mps.due),
+            _ControllerPart("the readers of events", self._readers.look, lambda: self._readers.due),
+            _ControllerPart(
+                "the mails", lambda: self._mailroom.look(clock()), lambda: self._mailroom.due(clock())
+            ),
+            _ControllerPart("the service manager", self._show_life, lambda: self._manager.due(clock())),
         ]
 
     def _revision(self) -> int:
@@ -467,12 +473,12 @@ class Controller:
         """Record the size of a process's contexts on a GPU, in bytes."""
         self._contexts.learn(self._gpus.gpu(gpu).model, size)
 
-    def _launch_reports(self) -> Reports:
-        return Reports(
+    def _launch_reports(self) -> LaunchReports:
+        return LaunchReports(
             failed=self._loop.failed,
             short=self._loop.short,
             watch=self._loop.watch_once,
-            gone=lambda job: self._loop.happened(JobEnded(job)),
+            shepherd_ended=lambda job: self._loop.happened(JobEnded(job)),
             cpus=lambda index: self._gpus.gpu(index).cpus,
             context=self._contexts.of,
             policy=lambda: self._engine.policy,
@@ -550,7 +556,7 @@ class Controller:
 
     def _watch_edges(self) -> None:
         host_users, presence = self._helpers.host_users, self._presence
-        self._loop.watch(self._helpers.sampler, self._monitor.see)
+        self._loop.watch(self._helpers.sampler, self._monitor.process_answers)
         self._books.begin(self._loop.watch, self._loop.watch_once, time.time())
         if self._helpers.mailer is not None:
             self._loop.watch(self._helpers.mailer, self._mailroom.receive)
@@ -612,13 +618,13 @@ class Controller:
         self._monitor.interval = config.interval
         self._monitor.watchdog.policy = watchdog_policy(config)
         self._contexts.default = config.context_memory
-        self._mailroom.obey(config.mails)
-        self._hooks.obey(config.hooks)
-        self._mps.obey(config, self._helpers.inventory)
-        self._pruner.obey(_keep(config), time.monotonic())
-        self._books.obey(config)
-        self._sampling.obey(config.interval)
-        self._gpus.obey(
+        self._mailroom.configure(config.mails)
+        self._hooks.configure(config.hooks)
+        self._mps.configure(config, self._helpers.inventory)
+        self._pruner.configure(_keep(config), time.monotonic())
+        self._books.configure(config)
+        self._sampling.configure(config.interval)
+        self._gpus.configure(
             interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
         )
 
@@ -641,8 +647,8 @@ class Controller:
             self._books.ended()
             self._sampling.ended(ended)
             self._mps.forget(ended)
-        self._dispatcher.waiters.over(ended, self._engine.jobtable)
-        self._dispatcher.waiters.tell(self._engine.jobtable, time.time())
+        self._dispatcher.waiters.answer_ended(ended, self._engine.jobtable)
+        self._dispatcher.waiters.send_progress(self._engine.jobtable, time.time())
 
     def _take_signals(self, numbers: set[int]) -> None:
         """Stop at SIGTERM and SIGINT, restart at SIGUSR1, and reread the configuration at SIGHUP."""

@@ -28,14 +28,14 @@ from fgsched.domain.waiting import Note, Outlook, Preempting, preemption_of, sus
 from fgsched.lifecycle.dependencies import (
     ConditionState,
     Dependency,
-    Fact,
+    TargetState,
     Term,
     due,
-    fact_of,
     for_task,
     judge,
-    left,
     parse_dependency,
+    target_state,
+    unmet_part,
 )
 from fgsched.lifecycle.enforcement import MountPlan, is_hooked, tier_of
 from fgsched.lifecycle.launchspec import CpuBinding
@@ -70,7 +70,7 @@ class Eligibility:
         contained = self._engine.containment.run
         for job_id in jobtable.wait_index.due(now):
             if (job := jobtable.jobs.get(job_id)) is not None and job.state is JobState.PENDING:
-                contained(job_id, partial(self._ring, job, now))
+                contained(job_id, partial(self._examine_due, job, now))
         self._examined, self._ended = 0, {}
         try:
             self._examine(now)
@@ -80,23 +80,23 @@ class Eligibility:
     def _examine(self, now: float) -> None:
         jobtable = self._engine.jobtable
         contained = self._engine.containment.run
-        while jobtable.wait_index.stirred or jobtable.wait_index.corresponding:
-            while jobtable.wait_index.stirred:
+        while jobtable.wait_index.to_evaluate or jobtable.wait_index.corresponding:
+            while jobtable.wait_index.to_evaluate:
                 if self._examined >= _CONDITIONS:
                     return
-                job_id = jobtable.wait_index.stirred.pop()
+                job_id = jobtable.wait_index.to_evaluate.pop()
                 contained(job_id, partial(self._look, job_id, now))
             pairs, jobtable.wait_index.corresponding = jobtable.wait_index.corresponding, set()
             for job_id, task in pairs:
                 contained(job_id, partial(self._pair, job_id, task, now))
 
-    def _ring(self, job: Job, now: float) -> None:
+    def _examine_due(self, job: Job, now: float) -> None:
         if job.request.deadline and last_start(job) <= now:
             over = {"state": JobState.DEADLINE, "reason": Reason.DEADLINE, "ended_at": now}
             self._engine.change(job, now, **over)
             return
         if job.depends:
-            self._engine.jobtable.wait_index.stirred.add(job.id)
+            self._engine.jobtable.wait_index.to_evaluate.add(job.id)
         self._engine.jobtable.offer(job)
 
     # -- dependencies ---------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Eligibility:
         dependency = parse_dependency(job.depends)
         self._examined += len(dependency.terms)
         standings = {term: self._standing(job, term, dependency, now) for term in dependency.terms}
-        still = left(dependency, standings)
+        still = unmet_part(dependency, standings)
         if still is None:
             self._never(job, now)
         elif still != dependency:
@@ -126,40 +126,42 @@ class Eligibility:
         try:
             fact = self.fact(term)
         except Unreadable:  # it has moved; the accounts are looked at again later
-            self._engine.jobtable.wait_index.ring(now + _UNREADABLE, job.id)
+            self._engine.jobtable.wait_index.schedule(now + _UNREADABLE, job.id)
             return ConditionState.OPEN
         if fact is None:
             return ConditionState.NEVER  # it was there when this was submitted
         if _corresponds(job, term, dependency):
             return ConditionState.MET if fact.is_over and not fact.has_failed else ConditionState.OPEN
         if term.kind == "after" and now < due(term, fact) < float("inf"):
-            self._engine.jobtable.wait_index.ring(due(term, fact), job.id)
+            self._engine.jobtable.wait_index.schedule(due(term, fact), job.id)
         return judge(term, fact, now)
 
     def _is_alone(self, job: Job) -> bool:
         """Tell whether no other job of this name and user is running or was submitted earlier (singleton)."""
         jobtable = self._engine.jobtable
-        namesakes = (jobtable.jobs[job_id] for job_id in jobtable.wait_index.same(job) if job_id != job.id)
+        namesakes = (
+            jobtable.jobs[job_id] for job_id in jobtable.wait_index.with_same_name(job) if job_id != job.id
+        )
         return not any(
             other.state.holds or other.id < job.id
             for other in namesakes
             if not (job.array and other.array == job.array)
         )
 
-    def fact(self, term: Term) -> Fact | None:
+    def fact(self, term: Term) -> TargetState | None:
         """Return the state on which a condition depends; None if there is no such job."""
         store, jobtable = self._engine.store, self._engine.jobtable
         if term.task is not None:
             array = jobtable.arrays.get(term.job)
-            if array is not None and array.rest >> term.task & 1:
-                return Fact(is_over=False)
+            if array is not None and array.pending_bits >> term.task & 1:
+                return TargetState(is_over=False)
             if (task_record := store.tasks.get(term.job, term.task)) is not None:
-                return fact_of(task_record.job)
+                return target_state(task_record.job)
         job = jobtable.jobs.get(term.job) or self._past(term.job)
         if job is None or term.task is not None or job.array != job.id:
-            return None if job is None else fact_of(job)
+            return None if job is None else target_state(job)
         array_sum = store.tasks.sum(job.id)
-        return Fact(
+        return TargetState(
             array_sum.over == array_sum.rows, array_sum.over > array_sum.completed, array_sum.started_at
         )
 
@@ -190,7 +192,7 @@ class Eligibility:
         try:
             ended = set().union(*(self._engine.store.tasks.ended(term.job) for term in terms))
         except Unreadable:
-            self._engine.jobtable.wait_index.ring(now + _UNREADABLE, array_row.id)
+            self._engine.jobtable.wait_index.schedule(now + _UNREADABLE, array_row.id)
             return
         array.is_examined = True  # each later end is examined by itself
         for task in ended:
@@ -208,17 +210,17 @@ class Eligibility:
         ):
             return
         if task is None:
-            jobtable.wait_index.stirred.add(job_id)
+            jobtable.wait_index.to_evaluate.add(job_id)
             return
         array, dependency = jobtable.arrays.get(array_row.array), parse_dependency(array_row.depends)
         terms = [term for term in dependency.terms if _corresponds(array_row, term, dependency)]
-        if array is None or not terms or not array.rest >> task & 1:
+        if array is None or not terms or not array.pending_bits >> task & 1:
             return
         try:
             facts = [self.fact(Term(term.kind, term.job, task)) for term in terms]
         except Unreadable:
             array.is_examined = False
-            jobtable.wait_index.ring(now + _UNREADABLE, job_id)
+            jobtable.wait_index.schedule(now + _UNREADABLE, job_id)
             return
         if any(fact is None or fact.has_failed for fact in facts):
             self._never(self.split(array_row, task), now)
@@ -231,7 +233,7 @@ class Eligibility:
     def split(self, array_row: Job, task: int, *, depends: str | None = None) -> Job:
         """Give one pending task its own row."""
         engine = self._engine
-        is_last = engine.jobtable.take(array_row, task)
+        is_last = engine.jobtable.remove_task(array_row, task)
         opened_at = self._opened(array_row, task) if array_row.depends and depends == "" else 0.0
         depends = for_task(array_row.depends, task) if depends is None else depends
         row = engine.store.tasks.make(array_row, task, is_last=is_last, depends=depends, opened_at=opened_at)
@@ -270,7 +272,7 @@ def _corresponds(job: Job, term: Term, dependency: Dependency) -> bool:
 class MpsUses(Protocol):
     """Decides whether jobs use MPS."""
 
-    def wish(self, job: Job, given: Sequence[GpuAllocation], policy: Policy, now: float) -> MpsUse | None:
+    def use_of(self, job: Job, given: Sequence[GpuAllocation], policy: Policy, now: float) -> MpsUse | None:
         """Return how a job that starts uses MPS; None: its GPUs have none."""
 
 
@@ -354,9 +356,9 @@ def begin(host: StartHost, start: JobStart, now: float) -> None:
     if host.store.start(job, after, gpu_allocations):
         host.log.step(job, after)
         host.jobtable.put(after)
-        host.jobtable.given[after.id] = gpu_allocations
+        host.jobtable.allocations[after.id] = gpu_allocations
         use_claims(host, start.job_id, now)
-        use = host.mps.wish(after, gpu_allocations, host.policy, now)
+        use = host.mps.use_of(after, gpu_allocations, host.policy, now)
         if use != after.mps:  # the last attempt may have used it
             after = host.change(after, now, mps=use)
         if use is None or use.state == "refused":
@@ -451,7 +453,7 @@ class Preempter:
                 rule = preempt_rule_for(host.policy, entry.kind, name, occupant.job)
                 exempt_until = occupant.since + rule.exempt if rule is not None else 0.0
                 if exempt_until > snapshot.now:
-                    host.jobtable.wait_index.ring(exempt_until, entry.id)
+                    host.jobtable.wait_index.schedule(exempt_until, entry.id)
 
     # -- going on -------------------------------------------------------------------------------
 
@@ -533,7 +535,7 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
 
 def _whole(host: PreemptionHost, job: Job) -> tuple[Hold, ...]:
     """Return the allocation of the job before its suspension."""
-    return tuple(gpu_allocation.hold for gpu_allocation in host.jobtable.given.get(job.id, ()))
+    return tuple(gpu_allocation.hold for gpu_allocation in host.jobtable.allocations.get(job.id, ()))
 
 
 def has_room(host: PreemptionHost, job: Job, now: float) -> bool:

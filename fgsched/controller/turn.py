@@ -216,7 +216,7 @@ class LaunchAttempt(Struct, frozen=True):
     """Start an attempt on its allocated GPUs."""
 
     job: Job
-    given: Sequence[GpuAllocation]
+    allocations: Sequence[GpuAllocation]
 
 
 class Follow(Struct, frozen=True):
@@ -226,7 +226,7 @@ class Follow(Struct, frozen=True):
     shepherd: Shepherd
 
 
-class Remind(Struct, frozen=True):
+class ResendOrders(Struct, frozen=True):
     """Send a job's supervisor the stored orders again, because it may not have received them."""
 
     job: Job
@@ -244,7 +244,7 @@ class RunEpilog(Struct, frozen=True):
     """Run the site's epilog for an ended attempt. EpilogDone follows."""
 
     job: Job
-    given: Sequence[GpuAllocation]
+    allocations: Sequence[GpuAllocation]
 
 
 class Order(Struct, frozen=True):
@@ -308,7 +308,7 @@ NO_REPLY = SendReply(lambda answer: None)  # to a request that has no reader
 class ApplyConfig(Struct, frozen=True):
     """Apply a changed configuration in the parts outside the engine."""
 
-    obey: Callable[[Config], None]
+    configure: Callable[[Config], None]
     config: Config
 
 
@@ -326,7 +326,7 @@ class QueueMail(Struct, frozen=True):
 Effect = (
     LaunchAttempt
     | Follow
-    | Remind
+    | ResendOrders
     | Forget
     | RunEpilog
     | mps.StartDaemon
@@ -460,7 +460,9 @@ def require_supervisor(host: EngineContext, job: Job) -> None:
 
 def job_to_mark(effect: Effect) -> Job | None:
     """Return the job to mark if the effect fails unexpectedly, because its state is unknown then."""
-    if isinstance(effect, LaunchAttempt | Follow | Remind) or (isinstance(effect, Forget) and effect.marks):
+    if isinstance(effect, LaunchAttempt | Follow | ResendOrders) or (
+        isinstance(effect, Forget) and effect.marks
+    ):
         return effect.job
     return None
 
@@ -482,7 +484,7 @@ class Executor:
         acts: dict[type, tuple[str, Callable[[Any], None]]] = {
             LaunchAttempt: ("launch", self._launch),
             Follow: ("follow", self._follow),
-            Remind: ("signal", self._remind),
+            ResendOrders: ("signal", self._remind),
             Forget: ("forget", self._forget),
             RunEpilog: ("epilog", self._run_epilog),
             mps.StartDaemon: ("mps", lambda step: host.mps_host.start(step)),
@@ -509,7 +511,7 @@ class Executor:
         point(after)
 
     def _launch(self, effect: LaunchAttempt) -> None:
-        self._host.launcher.start(effect.job, effect.given)
+        self._host.launcher.start(effect.job, effect.allocations)
 
     def _follow(self, effect: Follow) -> None:
         """Watch the shepherd, unless the end of the attempt arrived together with its start."""
@@ -519,7 +521,7 @@ class Executor:
             if not self._is_reminded(job):
                 self._host.undelivered.setdefault(job.id, 0.0)
 
-    def _remind(self, effect: Remind) -> None:
+    def _remind(self, effect: ResendOrders) -> None:
         if self._is_reminded(effect.job):
             if effect.is_again:
                 self._host.undelivered.pop(effect.job.id, None)
@@ -558,13 +560,13 @@ class Executor:
         self._host.launcher.forget(effect.job)
 
     def _run_epilog(self, effect: RunEpilog) -> None:
-        self._host.epilogs.run(effect.job, effect.given)
+        self._host.epilogs.run(effect.job, effect.allocations)
 
     def _reply(self, effect: SendReply) -> None:
         effect.send(effect.answer)
 
     def _reconfigure(self, effect: ApplyConfig) -> None:
-        effect.obey(effect.config)
+        effect.configure(effect.config)
 
     def _ask(self, effect: AskGpus) -> None:
         self._host.gpu_states.ask()

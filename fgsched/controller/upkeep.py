@@ -177,7 +177,7 @@ class Pruner:
         if self._due is None or self._due > soon_at:
             self._due = soon_at
 
-    def obey(self, keep: JobRetention, now: float) -> None:
+    def configure(self, keep: JobRetention, now: float) -> None:
         """Use changed settings."""
         self.keep = keep
         self.ended(now)
@@ -271,7 +271,7 @@ class EarlierJobs:
         remove: Callable[[Path], None],
     ) -> None:
         """`run` is the run directory, `own_directory` that of the current queue below it."""
-        self._run, self._own, self._gpu_states = run, own_directory, gpu_states
+        self._run, self._own_directory, self._gpu_states = run, own_directory, gpu_states
         self._watch, self._remove = watch, remove
         self._watched: set[Identity] = set()
         self.jobs: tuple[Earlier, ...] = ()
@@ -282,13 +282,13 @@ class EarlierJobs:
         self.jobs = self._found()
         while not all([self._follow(job.processes[0]) for job in self.jobs]):
             self.jobs = self._found()  # one ended a moment ago
-        generations.link(self._run, self._own)
-        self._tell(before)
+        generations.link(self._run, self._own_directory)
+        self._log_changes(before)
         self._gpu_states.vacate(now)
         for earlier_job in self.jobs:
             self._gpu_states.occupy(earlier_job.gpus, note_of(earlier_job), now)
 
-    def told(self) -> list[EarlierJob]:
+    def summary(self) -> list[EarlierJob]:
         """Return the jobs as `ping` shows them."""
         return [
             EarlierJob(
@@ -302,7 +302,7 @@ class EarlierJobs:
 
     def _found(self) -> tuple[Earlier, ...]:
         living = list[Earlier]()
-        for place in generations.others(self._run, self._own):
+        for place in generations.others(self._run, self._own_directory):
             try:
                 generations.close(place)
             except OSError as error:
@@ -314,7 +314,7 @@ class EarlierJobs:
             living += alive
         return tuple(living)
 
-    def _tell(self, before: tuple[Earlier, ...]) -> None:
+    def _log_changes(self, before: tuple[Earlier, ...]) -> None:
         known_keys, present_keys = {earlier_job[:3] for earlier_job in before}, {job[:3] for job in self.jobs}
         for earlier_job in self.jobs:
             if earlier_job[:3] not in known_keys:
@@ -336,10 +336,10 @@ class EarlierJobs:
         if pidfd is None:
             return False
         self._watched.add(process)
-        self._watch(pidfd, lambda: self._over(pidfd, process))
+        self._watch(pidfd, lambda: self._process_ended(pidfd, process))
         return True
 
-    def _over(self, pidfd: int, process: Identity) -> None:
+    def _process_ended(self, pidfd: int, process: Identity) -> None:
         os.close(pidfd)
         self._watched.discard(process)
         self.look(time.time())

@@ -87,7 +87,7 @@ class UsageCharges:
         """Return the charged GPU seconds of each owner, decayed to `now`, including running jobs."""
         half_life = policy.weights.half_life
         seconds_of = {owner: usage.now(now, half_life) for owner, usage in self._usage.items()}
-        for job_id, gpu_allocations in jobtable.given.items():
+        for job_id, gpu_allocations in jobtable.allocations.items():
             job = jobtable.holding[job_id]
             gpus, period = charged_gpus(gpu_allocations), charged_period(job, now)
             if gpus and period is not None:

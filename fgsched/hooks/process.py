@@ -103,7 +103,7 @@ class RelayProcess:
         self._target = "", ""  # command, socket
         self._helper: Helper | None = None
 
-    def obey(self, settings: HookSettings) -> None:
+    def configure(self, settings: HookSettings) -> None:
         """Use these settings from the next `look` on."""
         target = settings.events_command, "" if settings.events_command else settings.events_socket
         if target == self._target:

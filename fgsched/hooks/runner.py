@@ -154,7 +154,7 @@ class Runner:
             errors.close()
             self._waiting[bool(run.keep)].end(run.owner)
             why = error.cause if isinstance(error, Refused) else _why(error, run.path)
-            self._tell(Ran(number=run.number, problem="could not be executed", said=storable(why)))
+            self._send_result(Ran(number=run.number, problem="could not be executed", said=storable(why)))
             return
         pidfd = os.pidfd_open(process.pid)
         running_program = _RunningProgram(run, process, pidfd, output, errors, self._clock() + run.seconds)
@@ -195,9 +195,9 @@ class Runner:
             said=storable(lines[-1]) if lines else "",
         )
         os.close(program.pidfd)
-        self._tell(ran)
+        self._send_result(ran)
 
-    def _tell(self, ran: Ran) -> None:
+    def _send_result(self, ran: Ran) -> None:
         data = msgspec.json.encode(ran) + b"\n"
         with suppress(BrokenPipeError, ConnectionResetError):  # then the stream ends, too
             while data:

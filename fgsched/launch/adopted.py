@@ -34,18 +34,18 @@ class AdoptedProgram:
     def __init__(self, pidfd: int, kill_wait: float) -> None:
         """`kill_wait`: seconds between SIGTERM and SIGKILL."""
         self.pidfd, self._kill_wait = pidfd, kill_wait
-        self._told: dict[int, float] = {}  # signal -> when it came last, in monotonic seconds
+        self._signalled_at: dict[int, float] = {}  # signal -> when it came last, in monotonic seconds
         self._kill_at: float | None = None
 
     def forward(self, number: int, now: float) -> None:
         """Send a signal on; SIGCONT and SIGTERM together begin the time until SIGKILL."""
-        self._told[number] = now
+        self._signalled_at[number] = now
         self._send(number)
         if self._kill_at is None and self._is_ordered_to_end(now):
             self._kill_at = now + self._kill_wait * _BEFORE
 
     def _is_ordered_to_end(self, now: float) -> bool:
-        return all(now - self._told.get(number, -_TOGETHER) < _TOGETHER for number in ORDER)
+        return all(now - self._signalled_at.get(number, -_TOGETHER) < _TOGETHER for number in ORDER)
 
     def kill_if_due(self, now: float) -> float | None:
         """Kill the process if its time has passed; return the seconds until then, None if none is set."""

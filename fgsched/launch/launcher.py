@@ -128,13 +128,13 @@ class PendingLaunch(Struct, frozen=True):
     """A launch that waits until its enforcement has been verified."""
 
     job: Job
-    given: Sequence[GpuAllocation]
+    allocations: Sequence[GpuAllocation]
     go: Callable[[], None]
     refuse: Callable[[str], None]  # takes the reason
     cgroup: str = ""  # directory in which the driver limits the job; "" if it does not
 
 
-class LaunchGate(Protocol):
+class LaunchCheck(Protocol):
     """Verifies that a job's limits can be enforced before it is launched."""
 
     def open_for(self, launching: PendingLaunch) -> None:
@@ -193,9 +193,9 @@ class Ports(Struct, frozen=True):
     failed: Callable[[Job, str], None]  # an attempt cannot be started: the reason
     short: Callable[[Job, str], None]  # an attempt could not be started, but another one may succeed
     watch: Watch  # calls a function when a process has exited
-    gone: Callable[[int], None]  # the shepherd of a job has exited
+    shepherd_ended: Callable[[int], None]  # the shepherd of a job has exited
     host_users: HostUsers  # as whom jobs are started
-    gate: LaunchGate
+    gate: LaunchCheck
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # GPU -> CPUs near it
     context: Callable[[str], tuple[int, bool]] = lambda model: (0, False)  # GPU model -> as of region.pack
     compute: Callable[[Job], str] = lambda job: COMPUTE_NONE  # job -> how it shares GPU compute time
@@ -219,11 +219,11 @@ class Launcher:
         self._site = site
         self._ports = ports
         self._cgroups = cgroups
-        self._following = Following(ports.watch, ports.gone)
+        self._following = Following(ports.watch, ports.shepherd_ended)
         self._host_users, self._logins = ports.host_users, Logins()
         self._killed_at: dict[int, float] = {}  # job -> time of the first SIGKILL to its processes
         self._asked_at: dict[int, float] = {}  # job without a shepherd -> time of the order to end
-        self._left: set[int] = set()  # ended jobs whose directories exist
+        self._uncleaned: set[int] = set()  # ended jobs whose directories exist
         self._scans: dict[int, _Scan] = {}  # by the owner of the jobs
 
     def reconfigure(self, site: LaunchContext) -> None:
@@ -431,7 +431,7 @@ class Launcher:
         """Add the steps that the directory of an ended job has; `forget` removes the directory."""
         if not is_left(self.run.path, job):
             return status
-        self._left.add(job.id)
+        self._uncleaned.add(job.id)
         steps = read(self.run.path, job)
         if isinstance(status, Result):
             return status._replace(srun_steps=stored(steps, status.ended_at))
@@ -505,8 +505,8 @@ class Launcher:
         self._killed_at.pop(job.id, None)
         self._following.leave(job.id)
         self.run.forget(job.id, job.attempt)
-        if job.supervisor_lost or job.id in self._left:
-            self._left.discard(job.id)
+        if job.supervisor_lost or job.id in self._uncleaned:
+            self._uncleaned.discard(job.id)
             self.run.clear(job.id, job.attempt)
 
     def sweep(self, keep: Container[tuple[int, int]]) -> None:

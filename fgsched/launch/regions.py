@@ -102,7 +102,7 @@ def charge(run: str, job: Job, charges: Mapping[int, int]) -> None:
             log.info("job %d: charged %d bytes on GPU %d beyond the hook's count", job.id, size, gpu)
 
 
-def see(run: str, job: Job, slot: Slot, size: int) -> None:
+def set_outside_memory(run: str, job: Job, slot: Slot, size: int) -> None:
     """Set the memory of a process outside the hook's count, replacing the earlier estimate or measurement.
 
     Args:

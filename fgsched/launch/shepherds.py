@@ -82,7 +82,7 @@ class Following:
             watch: called with a pidfd and the function to call when the process has exited.
             on_exit: called with the id of each followed job whose shepherd has exited.
         """
-        self._watch, self._gone = watch, on_exit
+        self._watch, self._on_exit = watch, on_exit
         self._pidfds: dict[Shepherd, int] = {}
         self._shepherds: dict[int, Shepherd] = {}  # by job
 
@@ -91,7 +91,7 @@ class Following:
         if shepherd not in self._pidfds:
             pidfd = open_pidfd(Identity(shepherd.pid, shepherd.start, shepherd.boot))
             if pidfd is None:
-                self._gone(job)
+                self._on_exit(job)
                 return
             self._pidfds[shepherd] = pidfd
             self._watch(pidfd, partial(self._exited, shepherd))
@@ -109,4 +109,4 @@ class Following:
     def _exited(self, shepherd: Shepherd) -> None:
         os.close(self._pidfds.pop(shepherd))
         for job in [job for job, its in self._shepherds.items() if its == shepherd]:
-            self._gone(job)
+            self._on_exit(job)

@@ -52,7 +52,7 @@ class ConditionState(Enum):
     NEVER = "never"
 
 
-class Fact(Struct, frozen=True, gc=False):
+class TargetState(Struct, frozen=True, gc=False):
     """The state of a job, or the combined state of all tasks of an array."""
 
     is_over: bool
@@ -60,10 +60,10 @@ class Fact(Struct, frozen=True, gc=False):
     started_at: float | None = None  # when it was started, or the last of the tasks
 
 
-def fact_of(job: Job) -> Fact:
+def target_state(job: Job) -> TargetState:
     """Return the facts about one job that the conditions of a dependency examine."""
     failed = job.state.is_final and job.state is not JobState.COMPLETED
-    return Fact(job.state.is_final, failed, job.started_at)
+    return TargetState(job.state.is_final, failed, job.started_at)
 
 
 @lru_cache(maxsize=4096)
@@ -102,7 +102,7 @@ def _term(kind: str, target: str, text: str) -> Term:
     return Term(kind, job, int(match[2]) if match[2] else None, int(match[3] or 0))
 
 
-def judge(term: Term, fact: Fact, now: float) -> ConditionState:
+def judge(term: Term, fact: TargetState, now: float) -> ConditionState:
     """Evaluate a condition at `now` (epoch seconds), which matters only for `after` with a delay."""
     match term.kind:
         case "after":
@@ -120,7 +120,7 @@ def judge(term: Term, fact: Fact, now: float) -> ConditionState:
     return ConditionState.MET if is_met else ConditionState.OPEN
 
 
-def due(term: Term, fact: Fact) -> float:
+def due(term: Term, fact: TargetState) -> float:
     """Return the epoch seconds at which `after` with a delay is met; infinity before the job's start."""
     return float("inf") if fact.started_at is None else fact.started_at + term.minutes * 60
 
@@ -137,7 +137,7 @@ def for_task(text: str, task: int) -> str:
     return str(replace(dependency, terms=terms))
 
 
-def left(dependency: Dependency, standings: dict[Term, ConditionState]) -> Dependency | None:
+def unmet_part(dependency: Dependency, standings: dict[Term, ConditionState]) -> Dependency | None:
     """Return the unmet part of a dependency: without terms if it is met, None if it is impossible."""
     condition_states = [standings[term] for term in dependency.terms]
     still = tuple(term for term in dependency.terms if standings[term] is ConditionState.OPEN)

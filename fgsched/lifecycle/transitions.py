@@ -86,7 +86,7 @@ class WatchShepherd(Struct, frozen=True, gc=False):
     shepherd: Shepherd
 
 
-class Hunt(Struct, frozen=True, gc=False):
+class KillRemaining(Struct, frozen=True, gc=False):
     """End the remaining processes of the job, then mark it as failed."""
 
 
@@ -105,7 +105,7 @@ class Finish(NamedTuple):
 
 def recover(
     job: Job, finding: Seen, *, boot: str, max_requeue: int = 5
-) -> RequeueUnstarted | Delay | WatchShepherd | Hunt | Finish:
+) -> RequeueUnstarted | Delay | WatchShepherd | KillRemaining | Finish:
     """Decide what a starting controller does with a job that was STARTING or RUNNING.
 
     A job of an earlier boot cannot be running and may have run. It is never requeued without permission.
@@ -122,7 +122,7 @@ def recover(
         case Alive(shepherd=shepherd):
             return WatchShepherd(shepherd)
         case _:
-            return Hunt()
+            return KillRemaining()
 
 
 def _start_again(job: Job, max_requeue: int) -> RequeueUnstarted | Finish:

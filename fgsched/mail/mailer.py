@@ -213,10 +213,10 @@ class Mailer:
 
     def __init__(self, spool: Spool, settings: MailSettings, host: str) -> None:
         self._spool, self._settings, self._host = spool, settings, host
-        self._known: set[str] = set()  # letters that are durable
+        self._durable: set[str] = set()  # letters that are durable
         self._waits: dict[str, tuple[float, int]] = {}  # letter -> (not before, failures)
         self._ended: dict[str, bool] = {}  # letter that could not be moved -> whether it was sent
-        self._left: dict[str, tuple[str, ...]] = {}  # letter -> recipients who do not have it
+        self._recipients_left: dict[str, tuple[str, ...]] = {}  # letter -> recipients who do not have it
         self._late: dict[int, float] = {}  # uid -> until when no output of the user is read
         self._settled: list[str] = []  # letters that left the queue before they were durable in it
         self._server_waits, self._failures = 0.0, 0
@@ -225,7 +225,10 @@ class Mailer:
     def kept(self) -> list[str]:
         """Make new letters durable; return their names, and those of letters that have been sent before."""
         settled, self._settled = self._settled, []
-        return [*settled, *(name for name in self._waiting() if name not in self._known and self._keep(name))]
+        return [
+            *settled,
+            *(name for name in self._waiting() if name not in self._durable and self._keep(name)),
+        ]
 
     def _keep(self, name: str) -> bool:
         try:
@@ -235,7 +238,7 @@ class Mailer:
         except OSError as error:
             _log(f"mail {name} is not durable: {error}")
             return False
-        self._known.add(name)
+        self._durable.add(name)
         return True
 
     def due(self, now: float) -> float | None:
@@ -289,7 +292,7 @@ class Mailer:
         letter = self._read(name, now)
         if letter is None:
             return
-        letter = replace(letter, to=self._left.get(name, letter.to))
+        letter = replace(letter, to=self._recipients_left.get(name, letter.to))
         try:
             to, data = self._composed(name, letter, now)
         except Refused as error:
@@ -333,7 +336,7 @@ class Mailer:
 
     def _note_left(self, name: str, letter: Letter) -> None:
         """Note the recipients who do not have a letter, in memory if the file cannot be written."""
-        self._left[name] = letter.to
+        self._recipients_left[name] = letter.to
         try:
             self._spool.replace(name, to_bytes(letter))
         except OSError as error:
@@ -352,7 +355,7 @@ class Mailer:
             return
         point("mail_after_noting")
         if (
-            name not in self._known
+            name not in self._durable
         ):  # the controller still has it: a full disk refused the letter a second write
             self._settled.append(name)
         self._forget(name)
@@ -424,8 +427,8 @@ class Mailer:
         self._end(name, now, is_sent=False)
 
     def _forget(self, name: str) -> None:
-        self._known.discard(name)
-        for notes in (self._waits, self._ended, self._left):
+        self._durable.discard(name)
+        for notes in (self._waits, self._ended, self._recipients_left):
             notes.pop(name, None)
 
 

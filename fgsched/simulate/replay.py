@@ -89,7 +89,7 @@ class VirtualHost:
     def step(self, before: Job, after: Job, now: float, *, over: Job | None = None) -> bool:
         """Replace a job by its next state, and charge a run that ended; `over` is its record."""
         if before.holds and not after.holds:
-            gpu_allocations = self.jobtable.given.get(before.id, ())
+            gpu_allocations = self.jobtable.allocations.get(before.id, ())
             self._charges.charge(over or before, gpu_allocations, now, self.policy)
         self._record(before, after, now)
         self.jobtable.put(after)
@@ -124,7 +124,7 @@ class VirtualHost:
             JobState.STARTING, attempt=job.attempt + 1, slot=self.jobtable.free_slot(), **begun
         )
         self.step(job, after, now)
-        self.jobtable.given[job.id] = tuple(self._allocation(hold) for hold in start.holds)
+        self.jobtable.allocations[job.id] = tuple(self._allocation(hold) for hold in start.holds)
         self._starting.append(job.id)
 
     def fork(self, now: float) -> bool:

@@ -17,14 +17,6 @@ from fgsched.slurm.getopt import BadLine, in_slurms_words, parse, with_variables
 from fgsched.slurm.step import StepRefused
 from fgsched.views.display import SLURM_VERSION
 
-OWN = {  # answered here, in Slurm's layout
-    "sacctmgr": "fgsched.slurm.sacctmgr",
-    "sshare": "fgsched.slurm.sshare",
-    "sinfo": "fgsched.slurm.sinfo",
-    "sstat": "fgsched.slurm.sstat",
-    "sreport": "fgsched.slurm.sreport",
-    "seff": "fgsched.slurm.seff",
-}
 _WHOLE = ("-f", "--full", "-b", "--batch")
 
 
@@ -75,65 +67,93 @@ def _words(name: str, cause: str, code: int) -> tuple[str | None, str]:
     return None, in_slurms_words(cause)
 
 
-_WORDS = {  # what follows a name
-    "sacct": "[OPTION]...",
-    "sacctmgr": "[OPTION]... show ENTITY [CONDITION]...",
-    "salloc": "[OPTION]... [PROGRAM [ARGUMENT]...]",
-    "sattach": "[OPTION]... JOB.STEP",
-    "sbatch": "[OPTION]... [SCRIPT [ARGUMENT]...]",
-    "scancel": "[OPTION]... [JOB]...",
-    "scontrol": "[OPTION]... COMMAND [ARGUMENT]...",
-    "seff": "[OPTION]... JOB",
-    "sinfo": "[OPTION]...",
-    "sprio": "[OPTION]...",
-    "squeue": "[OPTION]...",
-    "sreport": "[OPTION]... REPORT [CONDITION]...",
-    "srun": "[OPTION]... PROGRAM [ARGUMENT]...",
-    "sshare": "[OPTION]...",
-    "sstat": "[OPTION]... JOB[.STEP]...",
-}
+class SlurmName(NamedTuple):
+    """A name of Slurm. Without `about` it takes the options of the command of fgsched in `NAMES`."""
 
-
-class _Own(NamedTuple):
-    """A name that does not have the options of a command of fgsched."""
-
-    about: str
-    page: str  # of the manual
+    usage: str  # what follows it
+    about: str = ""
+    page: str = ""  # of the manual
     operands: tuple[Operand, ...] = ()
+    is_answered: bool = False  # by the module of this name beside this one, in Slurm's layout
 
 
 _ENTITIES = ("account", "user", "association", "qos", "cluster")
 _REPORTS = ("Utilization", "AccountUtilizationByUser", "UserUtilizationByAccount", "TopUsage")
-_OWN = {
-    "sacctmgr": _Own(
+SLURM_NAMES = {
+    "sacct": SlurmName("[OPTION]..."),
+    "sacctmgr": SlurmName(
+        "[OPTION]... show ENTITY [CONDITION]...",
         "Show accounts, users, associations and qualities of service.",
         "fgsched.toml",
         operands=(("show", "list"), _ENTITIES),
+        is_answered=True,
     ),
-    "salloc": _Own("Allocate resources, and run a program or a shell with them.", "fgrun"),
-    "sattach": _Own("Follow a running job: its terminal, or its output files.", "fgctl", operands=("JOB",)),
-    "seff": _Own("Show how much of its request a job used.", "fgeff", operands=("JOB",)),
-    "sinfo": _Own("Show partitions and the host.", "fginfo"),
-    "sreport": _Own("Sum the accounts of a period.", "fgreport", operands=(("cluster", "user"), _REPORTS)),
-    "srun": _Own("Run a program as the tasks of a step; outside a job, as a job.", "fgrun"),
-    "sshare": _Own("Show shares and usage of accounts and users.", "fgshare"),
-    "sstat": _Own("Show the use of running jobs and steps.", "fgstat", operands=("JOB",)),
+    "salloc": SlurmName(
+        "[OPTION]... [PROGRAM [ARGUMENT]...]",
+        "Allocate resources, and run a program or a shell with them.",
+        "fgrun",
+    ),
+    "sattach": SlurmName(
+        "[OPTION]... JOB.STEP",
+        "Follow a running job: its terminal, or its output files.",
+        "fgctl",
+        operands=("JOB",),
+    ),
+    "sbatch": SlurmName("[OPTION]... [SCRIPT [ARGUMENT]...]"),
+    "scancel": SlurmName("[OPTION]... [JOB]..."),
+    "scontrol": SlurmName("[OPTION]... COMMAND [ARGUMENT]..."),
+    "seff": SlurmName(
+        "[OPTION]... JOB",
+        "Show how much of its request a job used.",
+        "fgeff",
+        operands=("JOB",),
+        is_answered=True,
+    ),
+    "sinfo": SlurmName("[OPTION]...", "Show partitions and the host.", "fginfo", is_answered=True),
+    "sprio": SlurmName("[OPTION]..."),
+    "squeue": SlurmName("[OPTION]..."),
+    "sreport": SlurmName(
+        "[OPTION]... REPORT [CONDITION]...",
+        "Sum the accounts of a period.",
+        "fgreport",
+        operands=(("cluster", "user"), _REPORTS),
+        is_answered=True,
+    ),
+    "srun": SlurmName(
+        "[OPTION]... PROGRAM [ARGUMENT]...",
+        "Run a program as the tasks of a step; outside a job, as a job.",
+        "fgrun",
+    ),
+    "sshare": SlurmName(
+        "[OPTION]...", "Show shares and usage of accounts and users.", "fgshare", is_answered=True
+    ),
+    "sstat": SlurmName(
+        "[OPTION]... JOB[.STEP]...",
+        "Show the use of running jobs and steps.",
+        "fgstat",
+        operands=("JOB",),
+        is_answered=True,
+    ),
 }
 
 
 def usage_line(name: str) -> str:
     """Return the line that a name prints for --usage."""
-    return f"Usage: {name} {_WORDS[name]}\n"
+    return f"Usage: {name} {SLURM_NAMES[name].usage}\n"
 
 
 def command_of(name: str) -> Command:
     """Return the command that lists the options of a name, and completes them."""
-    if name not in _OWN:
+    described = SLURM_NAMES[name]
+    if not described.about:
         command: Command = getattr(import_module(f"fgsched.cli.{NAMES[name]}"), NAMES[name])
         return command
-    described = _OWN[name]
     return OwnCommand(
-        name, about=described.about, usage=_WORDS[name], page=described.page, operands=described.operands
+        name,
+        about=described.about,
+        usage=described.usage,
+        page=described.page,
+        operands=described.operands,
     )
 
 
@@ -213,8 +233,8 @@ def _run() -> None:
         if runningsteps.is_asked(words):
             scontrol.write(runningsteps.listed(words))
             return
-    if name in OWN:
-        scontrol.write(import_module(OWN[name]).answer(words))
+    if SLURM_NAMES[name].is_answered:
+        scontrol.write(import_module(f"fgsched.slurm.{name}").answer(words))
         return
     command_name = NAMES[name]
     command: Command = getattr(import_module(f"fgsched.cli.{command_name}"), command_name)

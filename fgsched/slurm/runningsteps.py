@@ -14,6 +14,7 @@ from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import choices, documents
 from fgsched.views import job as view
 from fgsched.views.display import host_name, shown_time
+from fgsched.views.fields import limit
 from fgsched.views.listing import TableColumn, by_letters
 
 _FIELDS = view.attributes(
@@ -32,17 +33,13 @@ def _gres(allocated: Sequence[protocol.Allocation]) -> str:
     return f"gres:gpu:{len(allocated)}" if allocated else "N/A"
 
 
-def _limit(seconds: int) -> str:
-    return format_elapsed(seconds) if seconds else "UNLIMITED"
-
-
 COLUMNS = (
     TableColumn("NTASKS", "ntasks", letter="A"),
     TableColumn("TRES_PER_NODE", "allocated", _gres, letter="b"),
     TableColumn("CPUS", "cpus", letter="C"),
     TableColumn("STEPID", view.step_label, letter="i"),
     TableColumn("NAME", "name", letter="j"),
-    TableColumn("TIME_LIMIT", "time_limit", _limit, letter="l"),
+    TableColumn("TIME_LIMIT", "time_limit", limit, letter="l"),
     TableColumn("TIME", "elapsed", format_elapsed, letter="M"),
     TableColumn("NODELIST", lambda row: host_name(), letter="N"),
     TableColumn("PARTITION", "partition", letter="P"),
@@ -113,7 +110,7 @@ def _record(row: JobInfo) -> documents.Group:
             ("StepId", view.step_label(row)),
             ("UserId", row.uid),
             ("StartTime", shown_time(row.started_at)),
-            ("TimeLimit", _limit(row.time_limit)),
+            ("TimeLimit", limit(row.time_limit)),
         ],
         [("State", row.state.value), ("Partition", row.partition), ("NodeList", host_name())],
         [

@@ -28,18 +28,18 @@ class Blobs:
         self._find, self._add = statements["find_blob"], statements["add_blob"]
         self._get, self._of_job = statements["get_blob"], statements["get_material"]
         self._by_reference = statements["find_reference"]
-        self._seen: dict[bytes, int] = {}  # digest -> id
+        self._ids: dict[bytes, int] = {}  # digest -> id
         self._lately: dict[int, tuple[int, int]] = {}  # job -> its script, its environment
         self._read = lru_cache(maxsize=64)(self._read_anew)
 
     def put(self, data: bytes) -> int:
         """Store `data` if it is new, and return its id. Requires an open transaction."""
         digest = _digest(data)
-        if digest not in self._seen:
-            if len(self._seen) > _SEEN:
-                self._seen.clear()
-            self._seen[digest] = self._id_of(digest, data)
-        return self._seen[digest]
+        if digest not in self._ids:
+            if len(self._ids) > _SEEN:
+                self._ids.clear()
+            self._ids[digest] = self._id_of(digest, data)
+        return self._ids[digest]
 
     def _id_of(self, digest: bytes, data: bytes) -> int:
         row = self._db.execute(self._find, {"digest": digest}).fetchone()
@@ -49,12 +49,12 @@ class Blobs:
 
     def forget(self) -> None:
         """Drop cached ids after a rollback."""
-        self._seen.clear()
+        self._ids.clear()
         self._lately.clear()
 
     def pruned(self) -> None:
         """Drop cached ids after blobs were deleted."""
-        self._seen.clear()
+        self._ids.clear()
         self._read.cache_clear()
 
     def id_of(self, data: bytes) -> int | None:

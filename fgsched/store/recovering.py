@@ -228,7 +228,7 @@ _UNDER_WAY = {state.value for state in JobState if state.holds}
 class Recovered:
     """The outcome of a recovery."""
 
-    kept: Path  # where the damaged files are; each has the same ending
+    damaged_files: Path  # where the damaged files are; each has the same ending
     name: str = ""  # of the new queue
     rows: dict[str, int] = field(default_factory=dict)  # table -> rows that were saved
     refused: dict[str, int] = field(
@@ -263,7 +263,7 @@ def recover(path: Path, *, started: Mapping[int, int], beyond: int, ending: str,
     place.mkdir(mode=0o700)
     try:
         recovered = _rebuilt(path, place, started=started, beyond=beyond, now=now)
-        recovered.kept = path.with_name(f"{path.name}.{ending}")
+        recovered.damaged_files = path.with_name(f"{path.name}.{ending}")
         _exchange(path, place / "queue.db", ending)
     except (OSError, *UNREADABLE) as error:
         raise StorageError(f"{path} cannot be recovered: {error}", "Bring a backup of it back.") from error
@@ -280,7 +280,7 @@ def _rebuilt(path: Path, place: Path, *, started: Mapping[int, int], beyond: int
     doubtful = _copy_log(path.with_name(f"{path.name}-wal"), place / "damaged.db-wal")
     beside = _beside(path)
     with closing(Salvage(damaged)) as salvage:
-        recovered = Recovered(kept=path, last_job=max(beyond, beside.last_job if beside else 0))
+        recovered = Recovered(damaged_files=path, last_job=max(beyond, beside.last_job if beside else 0))
         _fill(place / "queue.db", salvage, recovered, started=started, now=now)
         recovered.given_up, recovered.doubtful = salvage.given_up, doubtful
         recovered.commits = _missing(salvage, beside)

@@ -46,7 +46,7 @@ class Unreadable(StorageError):
     """Jobs that have moved cannot be looked up."""
 
 
-class Part(NamedTuple):
+class HistoryPart(NamedTuple):
     """Some jobs of a history, ordered by id."""
 
     records: list[JobRecord]
@@ -83,7 +83,7 @@ class MovedJobs(Protocol):
     def material(self, job_id: int) -> tuple[str, str]:
         """Return the references of a job's script and environment in the queue; "": none."""
 
-    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> Part:
+    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> HistoryPart:
         """Return jobs that existed from `since` to `until` (epoch seconds), as Store.history."""
 
     def ended_since(self, since: float) -> list[JobRecord]:
@@ -132,9 +132,9 @@ class NothingMoved:
         """Return no references."""
         return "", ""
 
-    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> Part:
+    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> HistoryPart:
         """Return no jobs, whatever the period (epoch seconds)."""
-        return Part([], None)
+        return HistoryPart([], None)
 
     def ended_since(self, since: float) -> list[JobRecord]:
         """Return an empty list, whatever the time (epoch seconds)."""
@@ -271,7 +271,7 @@ class Store:
             self._note_written()
             point("controller_before_commit_is_noted")
             self._record.note(number, last)
-        self._mind_log()  # to give pages back changes no row, and many pages of the log
+        self._check_log_size()  # to give pages back changes no row, and many pages of the log
 
     def _noted(self, error: StorageError) -> StorageError:
         """Log an error that lasts only once."""
@@ -297,7 +297,7 @@ class Store:
         finally:
             self._db.execute("PRAGMA foreign_keys = ON")
 
-    def _mind_log(self) -> None:
+    def _check_log_size(self) -> None:
         """Check the length of the log after a commit. A failure here changes nothing that is committed.
 
         A log that cannot be examined for lack of a descriptor or memory is examined later.
@@ -498,7 +498,7 @@ class Store:
         rows = self._rows("get_job", {"id": job_id})
         return past_of(rows[0]) if rows else self.moved.past(job_id)
 
-    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> Part:
+    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> HistoryPart:
         """Return jobs that existed from `since` to `until` (epoch seconds), ordered by id.
 
         At most `page` jobs after job `after` are returned. A job that is in the accounts and still in the
@@ -506,7 +506,7 @@ class Store:
         """
         window = {"since": since, "until": until, "uid": uid, "after": after, "page": page}
         rows = [past_of(row) for row in self._rows("history", window)]
-        in_queue = Part(rows, rows[-1].job.id if len(rows) == page else None)
+        in_queue = HistoryPart(rows, rows[-1].job.id if len(rows) == page else None)
         moved = self.moved.history(since=since, until=until, uid=uid, after=after, page=page)
         return _merged(in_queue, moved, page)
 
@@ -514,7 +514,9 @@ class Store:
         """Return jobs that ended after `since` (epoch seconds), ordered by id."""
         in_queue = [past_of(row) for row in self._rows("ended_since", {"since": since})]
         moved = self.moved.ended_since(since)
-        return _merged(Part(in_queue, None), Part(moved, None), len(in_queue) + len(moved)).records
+        return _merged(
+            HistoryPart(in_queue, None), HistoryPart(moved, None), len(in_queue) + len(moved)
+        ).records
 
     def runs_since(self, since: float) -> list[CompletedRun]:
         """Return the runs that completed after `since` (epoch seconds), latest first."""
@@ -629,7 +631,7 @@ class Metadata:
         self._db.execute(self._sql["put_usage"], row)
 
 
-def _merged(in_queue: Part, moved: Part, page: int) -> Part:
+def _merged(in_queue: HistoryPart, moved: HistoryPart, page: int) -> HistoryPart:
     """Return the first `page` jobs of both parts up to which both are complete."""
     if not moved.records and moved.upto is None:
         return in_queue
@@ -639,7 +641,7 @@ def _merged(in_queue: Part, moved: Part, page: int) -> Part:
     ids = sorted(job_id for job_id in job_records if upto is None or job_id <= upto)
     if len(ids) > page:
         ids, upto = ids[:page], ids[page - 1]
-    return Part([job_records[job_id] for job_id in ids], upto)
+    return HistoryPart([job_records[job_id] for job_id in ids], upto)
 
 
 # -- the steps of jobs ---------------------------------------------------------------------------------

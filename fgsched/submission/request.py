@@ -14,7 +14,7 @@ NO_GPU = "no GPU was asked for, so the job sees none; --gpus=0.5 asks for half o
 
 def parts(jobs: "Sequence[Prepared]") -> dict[str, Any]:
     """Return the fields of a `Batch`; parts that several jobs share are included once."""
-    requests, scripts, environments = _Once(), _Once(), _Once()
+    requests, scripts, environments = _DistinctValues(), _DistinctValues(), _DistinctValues()
     rows = []
     for job in jobs:
         submission = job.submission
@@ -36,18 +36,18 @@ def parts(jobs: "Sequence[Prepared]") -> dict[str, Any]:
     }
 
 
-class _Once:
+class _DistinctValues:
     """A list of distinct values, with the index of each."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
-        self._places: dict[Any, int] = {}
+        self._indices: dict[Any, int] = {}
 
     def place(self, key: Any, value: Any) -> int:
-        if key not in self._places:
-            self._places[key] = len(self.values)
+        if key not in self._indices:
+            self._indices[key] = len(self.values)
             self.values.append(value)
-        return self._places[key]
+        return self._indices[key]
 
 
 def warnings(jobs: "Sequence[Prepared]", name: str, more: Sequence[str] = ()) -> str:

@@ -29,7 +29,7 @@ _ADOPTED = "nothing limits it, because it was started outside of fgsched"
 # -- texts: of a value that is unknown or empty, too ----------------------------------------------------
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -63,7 +63,7 @@ def _digits(value: Any) -> str:
     return str(int(value))
 
 
-def _whole(number: float | None) -> int:
+def _as_integer(number: float | None) -> int:
     return int(number or 0)
 
 
@@ -75,7 +75,7 @@ def _rounded_text(number: float | None) -> str:
     return str(_rounded(number))
 
 
-def _rounded_or_blank(number: float | None) -> str:
+def _rounded_text_or_blank(number: float | None) -> str:
     return "" if number is None else str(round(number))
 
 
@@ -188,7 +188,7 @@ def _duration(seconds: float | None) -> str:
     return "" if seconds is None else format_elapsed(seconds)
 
 
-def _left(seconds: float | None) -> str:
+def _remaining_time(seconds: float | None) -> str:
     return "UNLIMITED" if seconds is None else format_runtime(seconds)
 
 
@@ -355,7 +355,7 @@ class JsonKey(NamedTuple):
 
     name: str
     value: "str | Value | tuple[JsonKey, ...]"  # the name of an attribute, a derived value, or keys
-    form: Callable[[Any], Any] = _same
+    form: Callable[[Any], Any] = _unchanged
 
 
 class LayoutPair(NamedTuple):
@@ -363,7 +363,7 @@ class LayoutPair(NamedTuple):
 
     key: str
     value: str | Callable[[Any], Any]  # the name of an attribute of the row, or a function of the row
-    text: Callable[[Any], object] = _same
+    text: Callable[[Any], object] = _unchanged
     condition: str | Callable[[Any], Any] | None = ""  # the pair is shown if this value is there; "": always
 
 
@@ -374,7 +374,7 @@ Layout = tuple[tuple[LayoutPair, ...], ...]  # lines of pairs
 Entry = TableColumn | JsonKey | LayoutPair
 
 
-class Place(NamedTuple):
+class OutputPlace(NamedTuple):
     """The place of a value in one or more outputs."""
 
     outputs: str  # names with blanks between them
@@ -390,57 +390,61 @@ class Place(NamedTuple):
 
 def _queue(
     heading: str, names: str, letter: str = "", text: Callable[[Any], str] = plain, **more: Any
-) -> Place:
+) -> OutputPlace:
     """Return a column of fgq and squeue, with its names for -O and its letter for -o."""
     words = tuple(names.split())
-    return Place("queue", words[0], TableColumn(heading, "", text, words, letter, **more))
+    return OutputPlace("queue", words[0], TableColumn(heading, "", text, words, letter, **more))
 
 
-def _accounts(heading: str, width: int, text: Callable[[Any], str] = plain, **more: Any) -> Place:
+def _accounts(heading: str, width: int, text: Callable[[Any], str] = plain, **more: Any) -> OutputPlace:
     """Return a column of fgacct and sacct."""
-    return Place("accounts", heading, TableColumn(heading, "", text, width=width, **more))
+    return OutputPlace("accounts", heading, TableColumn(heading, "", text, width=width, **more))
 
 
-def _key(outputs: str, name: str, form: Callable[[Any], Any] = _same) -> Place:
+def _key(outputs: str, name: str, form: Callable[[Any], Any] = _unchanged) -> OutputPlace:
     """Return a key of JSON documents; a dot separates the keys of objects."""
-    return Place(outputs, name, JsonKey(name.rpartition(".")[2], "", form))
+    return OutputPlace(outputs, name, JsonKey(name.rpartition(".")[2], "", form))
 
 
 def _pair(
     key: str,
-    text: Callable[[Any], object] = _same,
+    text: Callable[[Any], object] = _unchanged,
     when: str | Value | None = "",
     outputs: str = "fgctl scontrol",
-) -> Place:
+) -> OutputPlace:
     """Return a pair of the layouts of fgctl and scontrol, if they do not differ.
 
     `when`: the pair is shown if this value is there; "": always; None: if its own value is there.
     """
-    return Place(outputs, key.strip(), LayoutPair(key, "", text, when))
+    return OutputPlace(outputs, key.strip(), LayoutPair(key, "", text, when))
 
 
-def _if_any(key: str, text: Callable[[Any], object] = _same) -> Place:
+def _if_any(key: str, text: Callable[[Any], object] = _unchanged) -> OutputPlace:
     """Return a pair that is shown if its value is there."""
     return _pair(key, text, None)
 
 
-def _fgctl(key: str, text: Callable[[Any], object] = _same, when: str | Value | None = "") -> Place:
+def _fgctl(
+    key: str, text: Callable[[Any], object] = _unchanged, when: str | Value | None = ""
+) -> OutputPlace:
     """Return a pair of the layout of fgctl."""
     return _pair(key, text, when, "fgctl")
 
 
-def _scontrol(key: str, text: Callable[[Any], object] = _same, when: str | Value | None = "") -> Place:
+def _scontrol(
+    key: str, text: Callable[[Any], object] = _unchanged, when: str | Value | None = ""
+) -> OutputPlace:
     """Return a pair of the layout of scontrol."""
     return _pair(key, text, when, "scontrol")
 
 
-def _constant(value: object, place: Place) -> Place:
+def _constant(value: object, place: OutputPlace) -> OutputPlace:
     """Return a place that shows one value for all jobs."""
     changes: Any = {"form" if isinstance(place.entry, JsonKey) else "text": lambda number: value}
     return place._replace(entry=place.entry._replace(**changes))
 
 
-FIELDS: dict[str | Value, list[Place]] = {
+FIELDS: dict[str | Value, list[OutputPlace]] = {
     # its name
     "id": [
         _queue("JOBID", "JobIDRaw", "A"),
@@ -667,8 +671,8 @@ FIELDS: dict[str | Value, list[Place]] = {
         _queue("ELIGIBLE_TIME", "EligibleTime", "", shown_time, is_local=True),
         _accounts("Eligible", 19, moment),
         _key("json", "eligible_time"),
-        _key("squeue", "eligible_time", _whole),
-        _key("sacct", "time.eligible", _whole),
+        _key("squeue", "eligible_time", _as_integer),
+        _key("sacct", "time.eligible", _as_integer),
         _key("old_fgctl", "eligible_at"),
         _pair("EligibleTime", moment),
         _pair("AccrueTime", moment),
@@ -676,11 +680,11 @@ FIELDS: dict[str | Value, list[Place]] = {
     "started_at": [
         _queue("SCHEDNODES", "SchedNodes", "Y", _host_if(bool, "(null)")),
         _key("json step", "start_time"),
-        _key("sacct", "time.start", _whole),
+        _key("sacct", "time.start", _as_integer),
         _key("old_fgctl", "started_at"),
     ],
     _start: [_accounts("Start", 19)],
-    view.start: [_key("squeue", "start_time", _whole), _pair("StartTime", moment)],
+    view.start: [_key("squeue", "start_time", _as_integer), _pair("StartTime", moment)],
     "starts_at": [
         _queue("START_TIME", "StartTime", "S", shown_time, is_local=True),
         _key("old_fgctl", "starts_at"),
@@ -692,12 +696,12 @@ FIELDS: dict[str | Value, list[Place]] = {
     view.ended_at: [
         _accounts("End", 19, moment),
         _key("json step", "end_time"),
-        _key("sacct", "time.end", _whole),
+        _key("sacct", "time.end", _as_integer),
         _key("old_fgctl", "ended_at"),
     ],
     view.end: [
         _queue("END_TIME", "EndTime", "e", shown_time, is_local=True),
-        _key("squeue", "end_time", _whole),
+        _key("squeue", "end_time", _as_integer),
         _pair("EndTime", moment),
     ],
     "deadline": [
@@ -736,7 +740,7 @@ FIELDS: dict[str | Value, list[Place]] = {
         _fgctl("TimeLimit", format_limit),
         _scontrol("TimeLimit", limit),
     ],
-    view.time_left: [_queue("TIME_LEFT", "TimeLeft", "L", _left, is_whole=True)],
+    view.time_left: [_queue("TIME_LEFT", "TimeLeft", "L", _remaining_time, is_whole=True)],
     view.last_evaluation: [_pair("LastSchedEval", moment)],
     # its request
     "request": [
@@ -892,7 +896,7 @@ FIELDS: dict[str | Value, list[Place]] = {
         _accounts("WastedGPUMemHours", 17, _hours),
         _key("json", "wasted_gpu_mem_hours"),
     ],
-    view.energy: [_accounts("EnergyJ", 10, _rounded_or_blank), _key("json", "energy_j")],
+    view.energy: [_accounts("EnergyJ", 10, _rounded_text_or_blank), _key("json", "energy_j")],
     "usage": [_key("use efficiency", "usage", to_builtins)],
     view.sm_part: [_key("efficiency", "sm_part"), _key("old_fgeff", "sm_share")],
     view.idle_part: [_key("efficiency", "idle_part")],

@@ -24,7 +24,7 @@ class QueueReader(Protocol):
     """The process that reads the queue."""
 
     name: str  # fgq or squeue
-    usual: str  # value of SQUEUE_FORMAT
+    default_format: str  # value of SQUEUE_FORMAT
 
     def users(self, texts: Iterable[str]) -> list[str]:
         """Return user names; a uid is looked up. Raises BadUsage for an unknown user."""
@@ -88,8 +88,8 @@ def _format(options: QueueOptions, reader: QueueReader, known: Names) -> Format:
         return columns.named(names, known)
     if form is not None:
         return columns.percent(form)
-    if reader.name == "squeue" and reader.usual and not (long or options.start):
-        return columns.percent(reader.usual)
+    if reader.name == "squeue" and reader.default_format and not (long or options.start):
+        return columns.percent(reader.default_format)
     if as_slurm or reader.name == "squeue":
         return columns.percent(_slurm(options))
     if options.start:

@@ -46,7 +46,7 @@ class BooksHandlers:
         _refuse_others(caller)
         _refuse_unsafe(call.file)
         answer = partial(_backup_of, connection)
-        self._books.back_up(call.file, partial(self._told, connection, answer))
+        self._books.back_up(call.file, partial(self._answer_client, connection, answer))
         connection.is_waiting = True
 
     @serves_apart(protocol.ArchiveJobs)
@@ -54,7 +54,7 @@ class BooksHandlers:
         _refuse_others(caller)
         _refuse_unsafe(call.file)
         answer = partial(_archive_of, connection)
-        self._books.archive(call.file, call.before, partial(self._told, connection, answer))
+        self._books.archive(call.file, call.before, partial(self._answer_client, connection, answer))
         connection.is_waiting = True
 
     @serves_apart(protocol.NoteWarning)
@@ -66,7 +66,9 @@ class BooksHandlers:
         self._books.note(warned)
         self._loop.finish(connection, lambda: connection.succeed(protocol.ArchiveContents(jobs=1)))
 
-    def _told(self, connection: ClientConnection, succeed: Callable[[Answer], None], answer: Answer) -> None:
+    def _answer_client(
+        self, connection: ClientConnection, succeed: Callable[[Answer], None], answer: Answer
+    ) -> None:
         connection.is_waiting = False
         if answer.error:
             self._loop.finish(connection, lambda: connection.fail(_error_of(answer)))
@@ -117,7 +119,7 @@ class ReportHandlers:
     def __init__(self, accounts: Path, loop: EventLoop, config: Callable[[], Config]) -> None:
         """`config` returns the settings in force."""
         self._loop, self._config = loop, config
-        self._asked: dict[int, ClientConnection] = {}
+        self._waiting_clients: dict[int, ClientConnection] = {}
         self._reporter = ReporterProcess(accounts, loop.watch_once, self._answered)
 
     def begin(self) -> None:
@@ -132,15 +134,15 @@ class ReportHandlers:
     def _make(self, connection: ClientConnection, caller: Caller, call: protocol.MakeReport) -> None:
         caller.must_have_account()
         request = self._request(caller, call)
-        if len(self._asked) >= _MOST or any(
-            client_connection.uid == caller.uid for client_connection in self._asked.values()
+        if len(self._waiting_clients) >= _MOST or any(
+            client_connection.uid == caller.uid for client_connection in self._waiting_clients.values()
         ):
             raise Busy("other reports are being made", "Repeat the command later.", after=_PAUSE)
         try:
             number = self._reporter.ask(request)
         except OSError as error:
             raise StorageError(f"no report can be made: {error}", "Repeat the command later.") from None
-        self._asked[number] = connection
+        self._waiting_clients[number] = connection
         connection.is_waiting = True
 
     def _request(self, caller: Caller, call: protocol.MakeReport) -> ReportRequest:
@@ -177,7 +179,7 @@ class ReportHandlers:
         )
 
     def _answered(self, report: Made) -> None:
-        connection = self._asked.pop(report.number, None)
+        connection = self._waiting_clients.pop(report.number, None)
         if connection is None:
             return
         connection.is_waiting = False

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fgsched import gpus, protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
-from fgsched.controller.gpumonitor import Seen
+from fgsched.controller.gpumonitor import GpuObservation
 from fgsched.controller.handlers.about import ControllerInfo
 from fgsched.controller.handlers.registration import reads, writes
 from fgsched.controller.handlers.submission import SubmissionHandlers
@@ -297,17 +297,17 @@ def host_user_of(about: ControllerInfo, uid: int) -> tuple[int, str] | None:
 _LONGEST_STEP = 9  # digits
 
 
-class SeenProcesses:
+class ListedProcesses:
     """The processes of the last query of the GPUs."""
 
     def __init__(self) -> None:
-        self.seen, self.answer = Seen({}, set(), {}), gpus.GpuAnswer(want=gpus.READING)
+        self.observation, self.answer = GpuObservation({}, set(), {}), gpus.GpuAnswer(want=gpus.READING)
         self.since: dict[tuple[int, int], float] = {}  # (GPU, pid) -> epoch seconds
         self.at: float | None = None  # epoch seconds of the query
 
-    def keep(self, seen: Seen, answer: gpus.GpuAnswer) -> None:
+    def keep(self, seen: GpuObservation, answer: gpus.GpuAnswer) -> None:
         """Keep a look at the GPUs. A GPU that did not answer keeps the times of its processes."""
-        self.seen, self.answer, self.at = seen, answer, time.time()
+        self.observation, self.answer, self.at = seen, answer, time.time()
         before, self.since = self.since, {}
         for index, reading in seen.readings.items():
             if reading.error:
@@ -321,7 +321,7 @@ class ProcessHandlers:
 
     def __init__(
         self,
-        processes: SeenProcesses,
+        processes: ListedProcesses,
         job_of: Callable[[int], int | None],
         user_name: Callable[[int], str],
         open_jobs: Callable[[], Mapping[int, Job]],
@@ -354,7 +354,7 @@ class ProcessHandlers:
         """Return the processes on the GPUs that the caller may see."""
         return [
             self._process(index, process.pid, process.memory, process.busy)
-            for index, reading in self._last.seen.readings.items()
+            for index, reading in self._last.observation.readings.items()
             for process in reading.processes
             if self._may_see(caller, process.pid)
         ]
@@ -362,7 +362,7 @@ class ProcessHandlers:
     def _may_see(self, caller: Caller, pid: int) -> bool:
         if not caller.is_confined:
             return True
-        job, person = self._last.seen.owners.get(pid), self._last.answer.people.get(pid)
+        job, person = self._last.observation.owners.get(pid), self._last.answer.people.get(pid)
         return self._is_shown(caller, job) if job is not None else bool(person and person.uid == caller.uid)
 
     def _is_shown(self, caller: Caller, job_id: int) -> bool:
@@ -371,7 +371,7 @@ class ProcessHandlers:
         return not caller.is_confined or (job is not None and caller.may_see(job))
 
     def _process(self, gpu: int, pid: int, memory: int, busy: int | None) -> protocol.GpuProcessInfo:
-        job = self._last.seen.owners.get(pid)
+        job = self._last.observation.owners.get(pid)
         person = self._last.answer.people.get(pid) if job is None else None
         return protocol.GpuProcessInfo(
             pid=pid,

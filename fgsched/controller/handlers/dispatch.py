@@ -15,7 +15,7 @@ from fgsched.controller.handlers.about import ControllerInfo
 from fgsched.controller.handlers.registration import HandlingWay, handlers_of, reads, serves_apart
 from fgsched.controller.handlers.submission import LineHandlers, SubmissionHandlers, SubmitFilter
 from fgsched.controller.handlers.wait import WaitHandlers, WaitLookup
-from fgsched.controller.hooking import HookDesk
+from fgsched.controller.hooking import SitePrograms
 from fgsched.domain.policy import Policy
 from fgsched.domain.units import SubmitContext
 from fgsched.server import ClientConnection
@@ -35,7 +35,7 @@ class Dispatcher:
         engine: Engine,
         loop: EventLoop,
         about: ControllerInfo,
-        hooks: HookDesk,
+        hooks: SitePrograms,
     ) -> None:
         """Collect the handlers of all requests; `handlers` are further objects with registered methods."""
         self._engine, self._loop, self._submissions = engine, loop, submissions
@@ -49,8 +49,8 @@ class Dispatcher:
         self._apart: dict[Call, Apart] = handlers_of(objects, HandlingWay.APART)
         self.decoder = codec.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
-        self._own = os.geteuid()
-        self._callers = Callers(self._own)
+        self._own_uid = os.geteuid()
+        self._callers = Callers(self._own_uid)
         self._told: tuple[ControllerInfo, Policy, SubmitContext] | None = None  # made once for the first two
 
     def caller(self, connection: ClientConnection) -> Caller:
@@ -62,18 +62,18 @@ class Dispatcher:
 
     def knows(self, connection: ClientConnection) -> bool:
         """Tell whether the caller's account is known. Requests of root do not wait for it."""
-        return self.about.host_users.is_known(connection.uid) or connection.uid in (0, self._own)
+        return self.about.host_users.is_known(connection.uid) or connection.uid in (0, self._own_uid)
 
     def has_account(self, uid: int) -> bool:
         """Tell whether the user database lists a uid; an unknown uid is queried in the background."""
-        if uid == self._own or not self.about.host_users.has_helper:
+        if uid == self._own_uid or not self.about.host_users.has_helper:
             return True
         self.about.host_users.is_known(uid)
         return self.about.host_users.cached(uid) is not None
 
     def _host_user(self, uid: int) -> HostUser | None:
         """Return the user with a uid. Raises Busy if the name service does not answer."""
-        if uid in (0, self._own):
+        if uid in (0, self._own_uid):
             return self.about.host_users.cached(uid)
         return self.about.host_users.of(uid)
 
@@ -97,7 +97,9 @@ class Dispatcher:
     @reads(protocol.Ping)
     def _ping(self, caller: Caller, call: protocol.Ping, now: float) -> protocol.About:
         """Describe the controller, with the settings that clients need to parse amounts."""
-        return self.about.described(self._site(caller), self._loop.faults.told(), operator=caller.is_operator)
+        return self.about.described(
+            self._site(caller), self._loop.faults.summary(), operator=caller.is_operator
+        )
 
     def _site(self, caller: Caller) -> SubmitContext:
         """Return the settings with which the commands of a user read a submission."""
@@ -116,7 +118,7 @@ class Dispatcher:
     def _wait(self, connection: ClientConnection, caller: Caller, call: protocol.Wait) -> None:
         caller.must_have_account()
         self._loop.refuse_to_wait(connection)
-        look = partial(self._lookup.look, caller, list(call.ids))
+        look = partial(self._lookup.add_jobs, caller, list(call.ids))
         self._loop.begin_work(connection, self.waiters.wait(connection, call, look))
 
     @serves_apart(protocol.Stop)

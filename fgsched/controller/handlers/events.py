@@ -186,7 +186,7 @@ class EventReaders:
         self._log, self._loop, self._clock = log, loop, clock
         self._ring = _new_ring()
         self._waiting: list[_Subscriber] = []
-        self._looked = 0  # number of the last event that was looked at
+        self._last_examined = 0  # number of the last event that was looked at
         self._asked_at = 0.0  # when the last reader asked
 
     @serves_apart(protocol.Events)
@@ -215,14 +215,17 @@ class EventReaders:
 
     def look(self) -> None:
         """Answer readers that have events or waited long; keep no events once there are no readers."""
-        if self._log.feed is None or (self._ring.last == self._looked and self._clock() < self._due):
+        if self._log.feed is None or (self._ring.last == self._last_examined and self._clock() < self._due):
             return
-        self._looked = self._ring.last
+        self._last_examined = self._ring.last
         served = [self._serve(reader) for reader in self._waiting]
         self._waiting = [reader for reader in served if reader is not None]
         if not self._waiting and self._clock() - self._asked_at >= IDLE:
             self._log.feed = None
-            self._ring, self._looked = _new_ring(), 0  # a later reader lost an unknown number of events
+            self._ring, self._last_examined = (
+                _new_ring(),
+                0,
+            )  # a later reader lost an unknown number of events
 
     def _serve(self, reader: _Subscriber) -> _Subscriber | None:
         """Answer a reader; return the reader if it must wait, None if it needs nothing more."""

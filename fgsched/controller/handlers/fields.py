@@ -61,7 +61,7 @@ class CallerView:
         self._costs: dict[Demand, Hold | None] = {}
         self._standings: dict[tuple[int, str], float] = {}  # (identity of a request, user)
         self._of_class: dict[JobClass, float] = {}
-        self._places: dict[str, int] = {}
+        self._queue_places: dict[str, int] = {}
         self._allocated: dict[int, list[protocol.Allocation]] = {}
 
     def know(self, record: JobRecord) -> Job:
@@ -121,11 +121,11 @@ class CallerView:
 
     def place(self, job: Job) -> int:
         """Return the position of the job's partition; of several, the first."""
-        if not self._places:
+        if not self._queue_places:
             named = enumerate(partition.name for partition in self.engine.policy.partitions)
-            self._places = {name: place for place, name in named}
+            self._queue_places = {name: place for place, name in named}
         names = (job.partition or job.request.partition).split(",")
-        return min(self._places.get(name, len(self._places)) for name in names)
+        return min(self._queue_places.get(name, len(self._queue_places)) for name in names)
 
     def priority(self, job: Job) -> float | None:
         """Return the present priority of a pending job."""
@@ -190,7 +190,7 @@ def rest_text(engine: Engine, job: Job) -> str | None:
     if not job.is_rest:
         return None
     array = engine.jobtable.arrays.get(job.array)
-    waiting = array.rest if array and not job.state.is_final else engine.store.tasks.rest(job)
+    waiting = array.pending_bits if array and not job.state.is_final else engine.store.tasks.rest(job)
     most = f"%{job.request.throttle}" if job.request.throttle else ""
     return (format_array(waiting) if waiting else "") + most
 
@@ -318,7 +318,7 @@ class AttributeFilter:
     """A filter on attributes: jobs with one of the values in `where`."""
 
     def __init__(self, attributes: protocol.Where, look: CallerView) -> None:
-        self._look = look
+        self._view = look
         self._named = None if attributes.id is None else _ReferencedJobs(attributes.id)
         allowed = {
             name: values for name, values in msgspec.structs.asdict(attributes).items() if name != "id"
@@ -331,5 +331,5 @@ class AttributeFilter:
         """Return the jobs that match the filter."""
         matching = self._named.of(jobs) if self._named else list(jobs)
         for get, values in self._wanted:
-            matching = [job for job in matching if get(self._look, job) in values]
+            matching = [job for job in matching if get(self._view, job) in values]
         return matching

@@ -73,10 +73,12 @@ class References:
         jobs: list[Job] = []
         for row in self.seen_rows(reference, caller):
             array = self._engine.jobtable.arrays.get(row.array) if row.is_rest else None
-            if task_bits is None or array is None or not array.rest & ~task_bits:
+            if task_bits is None or array is None or not array.pending_bits & ~task_bits:
                 jobs.append(row)
                 continue
-            jobs += [self._engine.eligibility.split(row, task) for task in tasks(array.rest & task_bits)]
+            jobs += [
+                self._engine.eligibility.split(row, task) for task in tasks(array.pending_bits & task_bits)
+            ]
         return jobs
 
     def _row_to_change(self, target: Target, caller: Caller) -> Job:
@@ -86,8 +88,12 @@ class References:
         if target.task is None:
             return job
         array = self._engine.jobtable.arrays.get(target.row) if job.is_rest else None
-        if array is not None and array.rest >> target.task & 1:
-            return job if array.rest == 1 << target.task else self._engine.eligibility.split(job, target.task)
+        if array is not None and array.pending_bits >> target.task & 1:
+            return (
+                job
+                if array.pending_bits == 1 << target.task
+                else self._engine.eligibility.split(job, target.task)
+            )
         past = self._engine.store.tasks.get(target.row, target.task)  # it has got its row meanwhile
         return jobs.get(past.job.id, past.job) if past else job
 
@@ -113,7 +119,7 @@ class References:
         """Yield the rows of these tasks in parts. `first` is the row with the array's id."""
         self.refuse_missing(first, task_bits)
         store, array = self._engine.store, self._engine.jobtable.arrays.get(first.id)
-        waiting = array.rest & task_bits if array else 0
+        waiting = array.pending_bits & task_bits if array else 0
         rows = (self._engine.jobtable.jobs[row] for row in array.rows) if array else ()
         row_of = {row.task: row.id for row in rows if row.task is not None}
         if waiting:  # they have one row, which stands at the place of their first
@@ -156,7 +162,7 @@ class References:
         jobs: dict[int, Job] = {}
         if array is not None:
             for row in (self._engine.jobtable.jobs[row_id] for row_id in sorted(array.rows)):
-                its = array.rest if row.task is None else 1 << row.task
+                its = array.pending_bits if row.task is None else 1 << row.task
                 if its & task_bits:
                     jobs[row.id] = row
                     task_bits &= ~its

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.controller import turn
 from fgsched.controller.caller import Caller
-from fgsched.controller.containment import told
+from fgsched.controller.containment import line_of_error
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.dependencies import Conditions, UnmetConditions
 from fgsched.controller.handlers.jobref import References, Target, Targets, name_of
@@ -85,9 +85,9 @@ class JobActions:
         except FgschedError as error:
             return _failed(name_of(row), error)
         except Exception as error:
-            containment.let_pass(error)
+            containment.raise_if_of_store(error)
             containment.blame(row.id, error)
-            return _failed(name_of(row), OurFault(told(error)))
+            return _failed(name_of(row), OurFault(line_of_error(error)))
 
 
 def _failed(name: Reference, error: FgschedError) -> Outcome:

@@ -61,7 +61,7 @@ class LongOrder(ABC):
     def _tasks(self, name: Reference, first: Job, task_bits: int, rows: Iterable[Job]) -> Steps[list[Name]]:
         """Return the rows of tasks, and the tasks without a row. `first` has the number of the array."""
         array = self._engine.jobtable.arrays.get(first.id)
-        waiting = array.rest if array is not None else 0
+        waiting = array.pending_bits if array is not None else 0
         row_of = {job.task: job.id for job in rows if job.task is not None}
         targets: list[Name] = []
         if waiting and not waiting & ~task_bits:  # all of them: they stay one row

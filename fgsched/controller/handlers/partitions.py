@@ -28,7 +28,7 @@ class ConfigActions(Struct, frozen=True):
     """Actions on the configuration file and on the parts that use it."""
 
     load: Callable[[], Config]
-    obey: Callable[[Config], None]  # everything but the policy and the limits
+    configure: Callable[[Config], None]  # everything but the policy and the limits
 
 
 class PartitionHandlers:
@@ -62,7 +62,7 @@ class PartitionHandlers:
 
     def _put_in_force(self, config: Config) -> None:
         self._engine.site.put_in_force(config)
-        self._actions.obey(config)
+        self._actions.configure(config)
 
     def hang_up(self, now: float) -> SendReply:
         """Reread the configuration at SIGHUP, with errors in the log only."""

@@ -384,7 +384,7 @@ class _QueueCaller:
     def __init__(self, caller: Caller, call: protocol.QueueLine) -> None:
         self._caller = caller
         self.name: str = call.name
-        self.usual = call.usual
+        self.default_format = call.usual
 
     def users(self, texts: Iterable[str]) -> list[str]:
         """Return the caller for its own name or uid. Raises _ForReader for a user who is to be looked up."""

@@ -17,7 +17,7 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import EventLoop, Handler
 from fgsched.controller.handlers.dependencies import Conditions, UnmetConditions
 from fgsched.controller.handlers.registration import writes
-from fgsched.controller.hooking import HookDesk
+from fgsched.controller.hooking import SitePrograms
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused
 from fgsched.domain.job import Job, Request
@@ -172,31 +172,33 @@ log = logging.getLogger(__name__)
 _MOST = 32  # submissions of one user about which the filter is asked at a time
 
 
-class _Asked(Struct):
+class _FilteredSubmission(Struct):
     """A submission about which the filter is being asked."""
 
     connection: ClientConnection
     caller: Caller
     call: protocol.Submit
-    left: list[Pair]
-    found: list[tuple[Pair, Request]] = field(default_factory=list)
+    open_pairs: list[Pair]
+    judged_pairs: list[tuple[Pair, Request]] = field(default_factory=list)
 
 
 class SubmitFilter:
     """Passes submissions through the filter, one question after another, and then to their handler."""
 
-    def __init__(self, desk: HookDesk, loop: EventLoop, submit: Handler) -> None:
-        self._desk, self._loop, self._submit = desk, loop, submit
+    def __init__(self, desk: SitePrograms, loop: EventLoop, submit: Handler) -> None:
+        self._site_programs, self._loop, self._submit = desk, loop, submit
         self._waiting: dict[
             int, list[ClientConnection]
         ] = {}  # uid -> connections, of which some have an answer
         self._asking: Counter[int] = Counter()  # uid -> questions without an answer
-        self._later: dict[int, list[_Asked]] = {}  # uid -> submissions with a question that is not asked yet
+        self._later: dict[
+            int, list[_FilteredSubmission]
+        ] = {}  # uid -> submissions with a question that is not asked yet
 
     @property
     def is_configured(self) -> bool:
         """Whether the site has a filter."""
-        return bool(self._desk.settings.submit_filter)
+        return bool(self._site_programs.settings.submit_filter)
 
     def ask(self, connection: ClientConnection, caller: Caller, call: protocol.Submit) -> None:
         """Ask the filter, then submit, or refuse.
@@ -209,7 +211,7 @@ class SubmitFilter:
         self._loop.refuse_to_wait(connection)
         self._refuse_more(connection, caller.uid)
         connection.is_waiting = True
-        self._next(_Asked(connection, caller, call, pairs_of(call)[::-1]))
+        self._next(_FilteredSubmission(connection, caller, call, pairs_of(call)[::-1]))
 
     def _refuse_more(self, connection: ClientConnection, uid: int) -> None:
         """Note that a user waits for the filter. Raises Busy if this user has many submissions there."""
@@ -225,17 +227,17 @@ class SubmitFilter:
             raise Busy(f"uid {uid} has {_MOST} submissions that the submit filter has not answered")
         self._waiting[uid] = [*waiting, connection]
 
-    def _next(self, asked: _Asked) -> None:
+    def _next(self, asked: _FilteredSubmission) -> None:
         connection, caller = asked.connection, asked.caller
         if connection.is_closed:
             return
-        if asked.left:
+        if asked.open_pairs:
             self._later.setdefault(caller.uid, []).append(asked)
             self._ask_more(caller.uid)
             return
         connection.is_waiting = False
-        submit = partial(self._submit, caller, rebuilt(asked.call, asked.found))
-        fields = changed_fields(asked.call, asked.found)
+        submit = partial(self._submit, caller, rebuilt(asked.call, asked.judged_pairs))
+        fields = changed_fields(asked.call, asked.judged_pairs)
         self._loop.write(
             connection, partial(_after_changes, submit, fields) if fields else submit, caller.name
         )
@@ -250,10 +252,10 @@ class SubmitFilter:
             caller = asked.caller
             who = Who(user=caller.name, uid=caller.uid, gid=caller.gid, operator=caller.is_operator)
             self._asking[uid] += 1
-            text = question(asked.call, asked.left[-1], who)
-            self._desk.filter(text, uid, partial(self._answered, asked))
+            text = question(asked.call, asked.open_pairs[-1], who)
+            self._site_programs.filter(text, uid, partial(self._answered, asked))
 
-    def _answered(self, asked: _Asked, ran: Ran) -> None:
+    def _answered(self, asked: _FilteredSubmission, ran: Ran) -> None:
         uid = asked.caller.uid
         self._asking[uid] -= 1
         if not self._asking[uid]:
@@ -263,10 +265,10 @@ class SubmitFilter:
         finally:
             self._ask_more(uid)
 
-    def _judge(self, asked: _Asked, ran: Ran) -> None:
-        pair, connection = asked.left.pop(), asked.connection
+    def _judge(self, asked: _FilteredSubmission, ran: Ran) -> None:
+        pair, connection = asked.open_pairs.pop(), asked.connection
         try:
-            asked.found.append((pair, judged(asked.call.requests[pair[0]], ran)))
+            asked.judged_pairs.append((pair, judged(asked.call.requests[pair[0]], ran)))
         except FgschedError as error:
             if isinstance(error, Unusable):
                 name = asked.call.requests[pair[0]].name

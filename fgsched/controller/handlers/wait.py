@@ -74,10 +74,10 @@ class AwaitedJobs(Struct):
         waiting = len(self.jobs) - running
         for number, bits in self.tasks.items():
             array = jobtable.arrays.get(number)
-            pending = (array.rest & bits).bit_count() if array else 0
+            pending = (array.pending_bits & bits).bit_count() if array else 0
             waiting, running = waiting + pending, running + bits.bit_count() - pending
         for array in filter(None, map(jobtable.arrays.get, self.arrays)):
-            waiting += array.rest.bit_count() + len(array.waiting) - bool(array.rest)
+            waiting += array.pending_bits.bit_count() + len(array.waiting) - bool(array.pending_bits)
             running += array.holding
         return Progress(done=len(self.ends), running=running, pending=waiting)
 
@@ -88,7 +88,7 @@ class _Waiter(Struct, eq=False):
     wants_progress: bool
     awaited: AwaitedJobs = field(default_factory=AwaitedJobs)
     is_looking: bool = True  # its jobs are still looked up; ends are taken in already
-    told: Progress | None = None  # the last progress that was sent
+    last_progress: Progress | None = None  # the last progress that was sent
 
     @property
     def is_over(self) -> bool:
@@ -120,7 +120,7 @@ class WaitHandlers:
     ) -> Work:
         """Look up the jobs of a wait in steps, and answer if nothing has to be waited for.
 
-        The ends between the steps are taken in. `look` adds the jobs.
+        The ends between the steps are taken in. `add_jobs` adds the jobs.
 
         Raises: Refused, if the connection waits already; Busy, if its user waits for too many jobs.
         """
@@ -152,7 +152,7 @@ class WaitHandlers:
         if sizes and sum(sizes) + len(waiter.awaited) > _MOST:
             raise Busy(f"uid {uid} waits for {sum(sizes)} jobs already", "End some waiting commands.")
 
-    def over(self, jobs: Iterable[Job], jobtable: JobTable) -> None:
+    def answer_ended(self, jobs: Iterable[Job], jobtable: JobTable) -> None:
         """Answer the clients that wait for these jobs, which have ended."""
         if not self._waiters:
             return
@@ -183,11 +183,11 @@ class WaitHandlers:
         self._reply(waiter.connection, _answer(waiter))
         return True
 
-    def tell(self, jobtable: JobTable, now: float) -> None:
+    def send_progress(self, jobtable: JobTable, now: float) -> None:
         """Send progress to the clients that asked for it: only changes, at a limited rate."""
         curious = [waiter for waiter in self._waiters if waiter.wants_progress and not waiter.is_looking]
         revision = (id(jobtable), jobtable.revision)
-        if not curious or (revision == self._looked_at and all(waiter.told for waiter in curious)):
+        if not curious or (revision == self._looked_at and all(waiter.last_progress for waiter in curious)):
             self.delay = None
             return
         pause = self._next - now
@@ -196,17 +196,17 @@ class WaitHandlers:
             return
         self.delay, self._looked_at, self._next = None, revision, now + _BETWEEN
         for waiter in curious:
-            self._tell(waiter, jobtable)
+            self._send_progress(waiter, jobtable)
 
-    def _tell(self, waiter: _Waiter, jobtable: JobTable) -> None:
+    def _send_progress(self, waiter: _Waiter, jobtable: JobTable) -> None:
         awaited = waiter.awaited
         if len(awaited.tasks) + len(awaited.arrays) > _COUNTED:
             waiter.wants_progress = False
             return
         news = awaited.progress(jobtable)
-        if news != waiter.told:
-            waiter.told = news
-            self._send(waiter.connection, partial(waiter.connection.tell, news))
+        if news != waiter.last_progress:
+            waiter.last_progress = news
+            self._send(waiter.connection, partial(waiter.connection.send_progress, news))
 
 
 def _answer(waiter: _Waiter) -> LongAnswer[JobEnds]:
@@ -252,7 +252,7 @@ class WaitLookup:
         self._engine = engine
         self._references = References(engine)
 
-    def look(self, caller: Caller, names: list[Any], awaited: AwaitedJobs) -> Steps[None]:
+    def add_jobs(self, caller: Caller, names: list[Any], awaited: AwaitedJobs) -> Steps[None]:
         """Add the jobs that the references name.
 
         Ends between the steps reach `awaited` too: an open job is added in the step that finds it open.
@@ -300,7 +300,7 @@ class WaitLookup:
     def _add_tasks(self, job: Job, wanted: int, awaited: AwaitedJobs) -> Steps[None]:
         """Add tasks of an array. `job` is the row with the array's id."""
         array = self._engine.jobtable.arrays.get(job.id)
-        waiting = array.rest & wanted if array else 0
+        waiting = array.pending_bits & wanted if array else 0
         awaited.add_tasks(job.id, waiting)
         is_wanted = bin(wanted & ~waiting)[:1:-1]  # by index
         with_rows: list[int] = []
