@@ -1,5 +1,7 @@
 """What a site takes, from whom, and what it makes of a request."""
 
+import sys
+
 import pytest
 
 from builders import GIB, a_demand, a_gpu
@@ -57,6 +59,23 @@ def test_what_a_request_leaves_open_is_filled_in():
     found = taken()
     assert (found.partition, found.account, found.qos, found.time_limit) == ("main", "", "normal", 3600)
     assert taken(ANN).account == "iron", "her own, as the site says"
+
+
+def test_admission_does_not_check_again_what_was_checked_when_the_request_was_made():
+    checks = []
+
+    def profile(frame, event, _):
+        if event == "call" and frame.f_code is Request.__post_init__.__code__:
+            checks.append(frame.f_locals["self"])
+
+    sys.setprofile(profile)
+    try:
+        request = Request(name="x")
+        completed = admit(request, BOB, GROUND)
+    finally:
+        sys.setprofile(None)
+    assert checks == [request]
+    assert (request.partition, completed.partition) == ("", "main")
 
 
 def test_no_limit_is_the_longest_that_the_partition_gives():

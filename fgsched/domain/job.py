@@ -6,6 +6,7 @@ the accepted ranges and lengths.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from enum import Enum, IntEnum
 from operator import attrgetter
 from typing import Annotated, Any
@@ -148,6 +149,17 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
             _check_word("tier", self.tier, tuple(tier.value for tier in Tier))
         if self.gpu_compute:
             _check_word("gpu_compute", self.gpu_compute, GPU_COMPUTE)
+
+
+def with_defaults(request: Request, **defaults: object) -> Request:
+    """Return a request with values of the site, which are checked where they are configured.
+
+    `replace` would check the whole request again.
+    """
+    completed = copy(request)
+    for name, value in defaults.items():
+        force_setattr(completed, name, value)
+    return completed
 
 
 # the fields of a request that all users may see

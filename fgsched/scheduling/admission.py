@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
-from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Gpu, Hold, HostLimits, Request
+from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Gpu, Hold, HostLimits, Request, with_defaults
 from fgsched.domain.policy import DRAIN, NORMAL, Partition, Policy
 from fgsched.domain.text import is_plain, quoted, shown
 from fgsched.domain.times import format_limit
@@ -52,7 +52,7 @@ def admit(request: Request, submitter: Submitter, context: AdmissionContext) -> 
     if request.nice < 0 and not submitter.is_operator:
         raise NotPermitted(f"--nice={request.nice}: only operators raise a job's priority", "Give 0 or more.")
     _check_resources(request.demand, policy)
-    completed = replace(
+    completed = with_defaults(
         request,
         partition=",".join([partition.name for partition in partitions]),
         account=account,
