@@ -81,7 +81,7 @@ def sabotage(world, saboteur):
     saboteur.spoil(world.host, "forget", "deliver", "requeue")
     saboteur.spoil(engine.gpu_states, "begin_cleaning", "cleans", "left_dirty")
     saboteur.spoil(engine.charges, "charge")
-    saboteur.spoil(engine.eligibility, "task_of", "_look", "_ring")
+    saboteur.spoil(engine.eligibility, "task_of", "_look", "_examine_due")
     saboteur.spoil(engine, "take_up", "end", "step", "change")
     saboteur.spoil(engine.jobtable, "put", "tasks", "reason")  # of this book: it is made anew after a fault
 
