@@ -13,7 +13,7 @@ from awaiting import LOOKS, PATIENCE, rest, until
 from builders import Part, World, a_demand, a_gpu, a_job
 from crashing import kill_controller
 from fgsched.controller.caller import Caller
-from fgsched.controller.gpumonitor import Seen
+from fgsched.controller.gpumonitor import GpuObservation
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.handlers.adopt import (
     AdoptHandlers,
@@ -370,7 +370,7 @@ def test_an_adopted_process_is_accounted_until_it_ends_or_is_cancelled(outside):
 
 def test_where_data_are_private_a_user_sees_the_processes_of_own_jobs_on_the_gpus():
     on_gpu = tuple(GpuProcess(pid=pid, memory=1 << 30) for pid in (1, 2, 3))
-    seen = Seen({0: Reading(gpu=0, used=3 << 30, processes=on_gpu)}, set(), {1: 7, 2: 8})
+    seen = GpuObservation({0: Reading(gpu=0, used=3 << 30, processes=on_gpu)}, set(), {1: 7, 2: 8})
     answer = SimpleNamespace(people={})
     last = SimpleNamespace(
         seen=seen, answer=answer, since=dict.fromkeys([(0, 1), (0, 2), (0, 3)], 5.0), at=9.0

@@ -412,7 +412,7 @@ def test_a_large_request_leaves_the_small_ones_of_its_user_in_the_budget_of_all_
 
 
 def test_scarce_descriptors_are_divided_by_the_users_who_have_connections(yard):
-    yard.clients._most = 40
+    yard.clients._most_descriptors = 40
     accepted = [sum(not yard.connect(uid)[1].is_closed for _ in range(50)) for uid in (ANN, BOB, CID)]
     assert accepted == [40, 10, 6]
 

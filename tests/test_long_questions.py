@@ -587,7 +587,7 @@ def test_an_order_about_a_task_that_has_ended_leaves_those_that_wait(monkeypatch
     world.host.finish(2, 1, a_result())
     world.settle()
     in_parts(world, "cancel", {"ids": ["1_0"]})
-    assert world.engine.jobtable.arrays.get(1).rest == 0b1100
+    assert world.engine.jobtable.arrays.get(1).pending_bits == 0b1100
 
 
 def test_an_order_about_an_array_of_another_user_is_refused_once(monkeypatch):

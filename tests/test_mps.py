@@ -21,7 +21,7 @@ from awaiting import until
 from builders import BOOT, Attempt, Part, PretendHost, World, a_demand, a_gpu, a_job, a_result, full_disk
 from crashing import Power, kill, kill_controller, power_cuts
 from cudapackages import NotHere
-from fgsched.controller.mpsdaemons import MpsDesk
+from fgsched.controller.mpsdaemons import MpsControl
 from fgsched.controller.turn import (
     CancelOrder,
     ClientsEnded,
@@ -322,7 +322,7 @@ def test_a_power_cut_at_any_effect_leaves_no_daemon_behind_and_starts_none_twice
     assert sum(power_cuts(campaign, 28)) == 28
 
 
-class Desk(MpsDesk):
+class Desk(MpsControl):
     """A desk whose daemons do not answer; it notes what they are asked."""
 
     def __init__(self, path, launcher) -> None:

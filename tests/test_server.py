@@ -668,10 +668,10 @@ def test_progress_is_told_once_in_half_a_second_and_then_as_it_is(place):
     client.sendall(line("wait", progress=True))
     place.serve()
     jobtable = World([a_gpu(0)]).engine.jobtable
-    place.waiters.tell(jobtable, 1.0)
+    place.waiters.send_progress(jobtable, 1.0)
     for number, now in ((1, 1.1), (2, 1.2)):
         jobtable.put(a_job(number, state=JobState.RUNNING))
-        place.waiters.tell(jobtable, now)
+        place.waiters.send_progress(jobtable, now)
         assert 0 < place.waiters.delay < 0.5
-    place.waiters.tell(jobtable, 1.5)
+    place.waiters.send_progress(jobtable, 1.5)
     assert [one["progress"]["running"] for one in place.answer(client)] == [0, 2]
