@@ -373,7 +373,7 @@ def test_where_data_are_private_a_user_sees_the_processes_of_own_jobs_on_the_gpu
     seen = GpuObservation({0: Reading(gpu=0, used=3 << 30, processes=on_gpu)}, set(), {1: 7, 2: 8})
     answer = SimpleNamespace(people={})
     last = SimpleNamespace(
-        seen=seen, answer=answer, since=dict.fromkeys([(0, 1), (0, 2), (0, 3)], 5.0), at=9.0
+        observation=seen, answer=answer, since=dict.fromkeys([(0, 1), (0, 2), (0, 3)], 5.0), at=9.0
     )
     jobs = {7: a_job(7, uid=1), 8: a_job(8, uid=2)}
     handlers = ProcessHandlers(last, {}.get, str, lambda: jobs)

@@ -217,7 +217,7 @@ _OBEYED = {*_ENDING, signal.SIGHUP, signal.SIGUSR1}
 # -- the controller --------------------------------------------------------------------------------
 
 
-class _ControllerPart(NamedTuple):
+class _Timed(NamedTuple):
     """A part that runs after each round of the event loop, and also when its time is due."""
 
     name: str
@@ -415,49 +415,43 @@ class Controller:
         needed = is_needed(self._helpers.inventory)
         return InventoryRetry(needed=needed, ask=ask, answered=restart, now=time.monotonic())
 
-    def _timed(self) -> list[_ControllerPart]:
+    def _timed(self) -> list[_Timed]:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
         clock = time.monotonic
         presence, cleaner, pruner = self._presence, self._cleaner, self._pruner
         retry = self._inventory_retry
         lookups, waiters = [self._helpers.host_users, *self._helpers.sessions], self._dispatcher.waiters
         return [
-            _ControllerPart("the waiters", self._tell_waiters, lambda: waiters.delay),
-            _ControllerPart("the reservations", self._engine.tidy, _never),
-            _ControllerPart("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
-            _ControllerPart("the inventory", lambda: retry.look(clock()), lambda: retry.due(clock())),
-            _ControllerPart("the GPU time", self._gputime.look, lambda: self._gputime.due),
+            _Timed("the waiters", self._tell_waiters, lambda: waiters.delay),
+            _Timed("the reservations", self._engine.tidy, _never),
+            _Timed("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
+            _Timed("the inventory", lambda: retry.look(clock()), lambda: retry.due(clock())),
+            _Timed("the GPU time", self._gputime.look, lambda: self._gputime.due),
             *(
-                _ControllerPart(
+                _Timed(
                     "the users of the host",
                     partial(self._wake, lookup.expire),
                     partial(getattr, lookup, "due"),
                 )
                 for lookup in lookups
             ),
-            _ControllerPart(
-                "the run directory", lambda: presence.look(clock()), lambda: presence.due(clock())
-            ),
-            _ControllerPart(
+            _Timed("the run directory", lambda: presence.look(clock()), lambda: presence.due(clock())),
+            _Timed(
                 "the removal of old scripts",
                 lambda: pruner.step(clock(), time.time()),
                 lambda: pruner.due(clock()),
             ),
-            _ControllerPart(
+            _Timed(
                 "the removal of job directories",
                 lambda: cleaner.step(clock()),
                 lambda: cleaner.due(clock()),
             ),
-            _ControllerPart(
-                "the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due
-            ),
-            _ControllerPart("the programs of the site", self._hooks.look, lambda: self._hooks.due),
-            _ControllerPart("the MPS daemons", self._mps.look, lambda: self._mps.due),
-            _ControllerPart("the readers of events", self._readers.look, lambda: self._readers.due),
-            _ControllerPart(
-                "the mails", lambda: self._mailroom.look(clock()), lambda: self._mailroom.due(clock())
-            ),
-            _ControllerPart("the service manager", self._show_life, lambda: self._manager.due(clock())),
+            _Timed("the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due),
+            _Timed("the programs of the site", self._hooks.look, lambda: self._hooks.due),
+            _Timed("the MPS daemons", self._mps.look, lambda: self._mps.due),
+            _Timed("the readers of events", self._readers.look, lambda: self._readers.due),
+            _Timed("the mails", lambda: self._mailroom.look(clock()), lambda: self._mailroom.due(clock())),
+            _Timed("the service manager", self._show_life, lambda: self._manager.due(clock())),
         ]
 
     def _revision(self) -> int:
