@@ -143,7 +143,7 @@ def test_a_claim_that_is_taken_is_not_claimed_again(spawner):
 
 
 def test_a_job_that_was_ended_by_a_signal_leaves_a_directory_as_another_one(spawner):
-    started = spawner.launch("#!/bin/sh\nkill -STOP $$\n", job=1)
+    started = spawner.launch("#!/bin/sh\nwhile :; do kill -STOP $$; done\n", job=1)
     started.order(CANCEL)
     assert started.result().exit_code == -signal.SIGTERM
     started.link.unlink()

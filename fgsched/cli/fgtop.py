@@ -28,7 +28,7 @@ def fgtop(options: ScreenOptions) -> int:
     )
     if options.as_json:
         with Client(find_places()) as client:
-            write(plain.document(client, time.time()))
+            write(plain.document(plain.take_documented(client, time.time())))
         return Exit.DONE
     if options.once:
         with Client(find_places()) as client:

@@ -52,14 +52,19 @@ def text(frame: Frame, history: LookHistory, view: View, reader: TopUser, column
     return "\n".join(" " + line[1:] if line.startswith(">") else line for line in lines) + "\n"
 
 
-def document(client: Client, now: float) -> str:
-    """Return one look at `now`, in epoch seconds, as {"meta": …, "classes": …, "gpus": …, "jobs": …}.
-
-    Values are in base units; null: not measured. Raises FgschedError.
-    """
+def take_documented(client: Client, now: float) -> Frame:
+    """Return one look at `now`, in epoch seconds, with all that the document shows. Raises FgschedError."""
     fields = attributes(*FIELDS, *documents.fields_of_queue(documents.keys_of("fgtop")))
     frame = take(client, LookHistory(), now, fields=fields)
     add_starts(client, frame.jobs)
+    return frame
+
+
+def document(frame: Frame) -> str:
+    """Return a look as {"meta": …, "classes": …, "gpus": …, "jobs": …}.
+
+    Values are in base units; null: not measured.
+    """
     return display.document(
         classes={_key(name): gpus for name, gpus in frame.classes().items()},
         gpus=[_gpu(frame, info) for info in frame.gpus],
