@@ -219,7 +219,7 @@ def test_what_was_started_of_an_array_is_known_to_the_next_controller():
         *((0, "CD"), (1, "CD"), (2, "R"), (3, "R"), (4, "R"), (5, "R")),
         (None, "PD"),
     ]
-    assert world.engine.jobtable.arrays.get(1).rest == 0b11000000
+    assert world.engine.jobtable.arrays.get(1).pending_bits == 0b11000000
 
 
 def test_every_column_of_an_array_goes_to_its_tasks_but_those_of_a_run():

@@ -26,7 +26,7 @@ class NoJobs:
     def due(self, now):
         return None
 
-    def take(self, now, wall):
+    def next_jobs(self, now, wall):
         return ()
 
     def stored(self, jobs, refused):
@@ -263,7 +263,7 @@ class OneJob(NoJobs):
     def due(self, now):
         return None if self.kept else 0.0
 
-    def take(self, now, wall):
+    def next_jobs(self, now, wall):
         return () if self.kept else (JOB,)
 
     def stored(self, jobs, refused):

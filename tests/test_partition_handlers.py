@@ -167,6 +167,6 @@ def test_a_partition_that_does_not_exist_is_refused_with_the_names_of_those_that
 
 
 def test_a_file_that_is_read_again_has_a_line_in_the_log_with_the_settings_that_changed(world):
-    world.engine.log.kept.clear()
+    world.engine.log.recent_lines.clear()
     together(world, ("reconfigure", {}))
-    assert text_of(world.engine.log.kept) == "info event=reconfigure changed=nothing\n"
+    assert text_of(world.engine.log.recent_lines) == "info event=reconfigure changed=nothing\n"

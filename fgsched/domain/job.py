@@ -6,7 +6,6 @@ the accepted ranges and lengths.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from copy import copy
 from enum import Enum, IntEnum
 from operator import attrgetter
 from typing import Annotated, Any
@@ -156,6 +155,8 @@ def with_defaults(request: Request, **defaults: object) -> Request:
 
     `replace` would check the whole request again.
     """
+    from copy import copy  # only the controller needs it
+
     completed = copy(request)
     for name, value in defaults.items():
         force_setattr(completed, name, value)
