@@ -242,11 +242,20 @@ def settle(host: GoldenHost) -> None:
     host.at(400)
 
 
+# A start that arrives with its end has the time of the shepherd, whose clock is that of the system.
+_START_AT_ITS_LAUNCH = """
+UPDATE event SET at = (SELECT at FROM event AS launch
+                       WHERE (launch.job, launch.attempt, launch.new) = (event.job, event.attempt, event.old))
+WHERE old = ? AND new = ?
+"""
+
+
 def _settle_events(store: Store) -> None:
     """Set the times of steps. A store only adds steps, and its checksums know no write past it."""
     with store.write():
         store._db.execute("DELETE FROM event WHERE old = new")
         store._db.execute("UPDATE event SET at = ? + 7 * job WHERE at > ?", (BEGIN, BEGIN + 3600))
+        store._db.execute(_START_AT_ITS_LAUNCH, (JobState.STARTING.word, JobState.RUNNING.word))
         for job, started in _RESTARTED.items():
             store._db.execute("UPDATE event SET at = ? WHERE job = ?", (BEGIN + started, job))
 
