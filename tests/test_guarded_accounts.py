@@ -3,7 +3,7 @@
 import random
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC
 
 import pytest
@@ -217,15 +217,24 @@ def test_a_log_that_is_removed_costs_nothing_where_the_accountant_is_closed_next
     assert (jobs_of(path), guard.damage(path)) == ([1], "")
 
 
-@pytest.mark.skipif(bool(why_not()), reason=why_not())
-@pytest.mark.parametrize("calls", range(12))
-def test_a_log_that_is_removed_costs_nothing_where_a_call_of_the_disk_fails_at_the_close(tmp_path, calls):
-    (tmp_path / "disk").mkdir()
-    path = tmp_path / "disk" / "accounts.db"
-    with FaultyDisk(tmp_path / "disk", random.Random(1)) as device:
+@contextmanager
+def accounts_on_a_faulty_disk(folder, checkpoint=0):
+    """Give the disk, an accountant that has stored the jobs 1 to 39 there, and the path of its accounts."""
+    (folder / "disk").mkdir()
+    path = folder / "disk" / "accounts.db"
+    with FaultyDisk(folder / "disk", random.Random(1)) as device:
         accountant = Accountant(path, UTC, KEEP)
         for number in range(1, 40):
             assert accountant.answer(batch(CARD, changed(JOB, id=number)), 1.0).error == ""
+            if number == checkpoint:
+                accountant.close()
+        yield device, accountant, path
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("calls", range(12))
+def test_a_log_that_is_removed_costs_nothing_where_a_call_of_the_disk_fails_at_the_close(tmp_path, calls):
+    with accounts_on_a_faulty_disk(tmp_path) as (device, accountant, path):
         reading = f"file:{path}?mode=ro"  # with a reader SQLite makes no checkpoint at the close
         with closing(sqlite3.connect(reading, uri=True)) as reader:
             reader.execute("SELECT count(*) FROM job").fetchone()
@@ -239,14 +248,7 @@ def test_a_log_that_is_removed_costs_nothing_where_a_call_of_the_disk_fails_at_t
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 @pytest.mark.parametrize("calls", range(20))
 def test_a_log_that_is_removed_is_no_silent_loss_where_power_fails_at_the_close(tmp_path, calls):
-    (tmp_path / "disk").mkdir()
-    path = tmp_path / "disk" / "accounts.db"
-    with FaultyDisk(tmp_path / "disk", random.Random(1)) as device:
-        accountant = Accountant(path, UTC, KEEP)
-        for number in range(1, 40):
-            assert accountant.answer(batch(CARD, changed(JOB, id=number)), 1.0).error == ""
-            if number == 20:
-                accountant.close()  # makes a checkpoint
+    with accounts_on_a_faulty_disk(tmp_path, checkpoint=20) as (device, accountant, path):
         path.with_name("accounts.db-wal").unlink()
         device.arm(calls, "cut")
         accountant.close()

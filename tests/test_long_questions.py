@@ -567,11 +567,15 @@ def shown(world):
     return here, ended, {number: world.engine.jobtable.tasks(job) for number, job in jobs.items()}
 
 
+def let_orders_be_long(monkeypatch):
+    for module in (longorder, jobhandlers):
+        monkeypatch.setattr(module, "is_long", lambda engine, names: True)
+
+
 @pytest.mark.parametrize("orders", ORDERS.values(), ids=ORDERS)
 def test_an_order_in_parts_does_what_it_does_as_a_whole(monkeypatch, orders):
     monkeypatch.setattr(longorder, "_PART", 3)
-    monkeypatch.setattr(longorder, "is_long", lambda engine, names: True)
-    monkeypatch.setattr(jobhandlers, "is_long", lambda engine, names: True)
+    let_orders_be_long(monkeypatch)
     parted, undivided = a_site(), a_site()
     for name, arguments in orders:
         assert by_name(in_parts(parted, name, arguments)) == by_name(whole(undivided, name, arguments))
@@ -579,8 +583,7 @@ def test_an_order_in_parts_does_what_it_does_as_a_whole(monkeypatch, orders):
 
 
 def test_an_order_about_a_task_that_has_ended_leaves_those_that_wait(monkeypatch):
-    monkeypatch.setattr(longorder, "is_long", lambda engine, names: True)
-    monkeypatch.setattr(jobhandlers, "is_long", lambda engine, names: True)
+    let_orders_be_long(monkeypatch)
     world = World([a_gpu(0)])
     world.submit([a_demand(10_000)], array="0-3")
     world.settle()
@@ -591,8 +594,7 @@ def test_an_order_about_a_task_that_has_ended_leaves_those_that_wait(monkeypatch
 
 
 def test_an_order_about_an_array_of_another_user_is_refused_once(monkeypatch):
-    monkeypatch.setattr(longorder, "is_long", lambda engine, names: True)
-    monkeypatch.setattr(jobhandlers, "is_long", lambda engine, names: True)
+    let_orders_be_long(monkeypatch)
     world = World([a_gpu(0)])
     world.submit([a_demand(1000)], array="0-9")
     world.settle()

@@ -408,7 +408,9 @@ def test_a_new_queue_needs_nothing_that_one_which_was_removed_has_left(tmp_path)
         file.unlink()
     commit_file(path).write_bytes(b"no record")
     Store(path).close()
-    Store(path).close()
+    again = Store(path)
+    assert again.name in marker_path(path).read_text()
+    again.close()
 
 
 def test_a_look_at_a_queue_leaves_no_index_of_its_log(tmp_path):

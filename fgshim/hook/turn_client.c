@@ -65,9 +65,9 @@ static ssize_t receive_byte(int fd) {
     return syscall(SYS_recvfrom, fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK, NULL, NULL);
 }
 
-/* Take the lock. Return 0 if this thread has it already: a tool that the driver called back launches. The holder, known by
-   the place of its errno, keeps it for a microsecond. Who finds it taken for longer sleeps for moments, so the holder has
-   nobody to wake: to give it back is a store. */
+/* Take the lock. Return 0 if this thread has it already: a tool that the driver called back launches. A thread is known by
+   the address of its errno. The holder keeps the lock for a microsecond. Another thread spins, then sleeps for short times
+   instead of waiting in the kernel, so that unlocking is one store and needs no system call. */
 static int take_lock(void) {
     uint64_t self = (uint64_t)&errno, holder = 0;
     for (int i = 0; !__atomic_compare_exchange_n(&lock, &holder, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED); i++, holder = 0) {

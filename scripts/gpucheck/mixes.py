@@ -141,8 +141,9 @@ def _bare(place: Place, mix: Mix) -> list[dict[str, Any]]:
     begin = probing.clock(_lead(place))
     with ExitStack() as stack:
         words = [job.words(place.each, begin) for job in mix.jobs]
-        running = [stack.enter_context(place.begin(*one, TURNS=probing.turns(place))) for one in words]
-        printed = [one.process.communicate(timeout=place.each + _LATE + place.longer)[0] for one in running]
+        programs = [stack.enter_context(place.begin(*line, TURNS=probing.turns(place))) for line in words]
+        seconds = place.each + _LATE + place.longer
+        printed = [program.process.communicate(timeout=seconds)[0] for program in programs]
     return [decoded(text) for text in printed]
 
 

@@ -39,27 +39,27 @@ def _said(place: Place, jobs: Submitted) -> dict[str, Any]:
 
 
 def _job(place: Place, jobs: Submitted, what: str) -> Iterator[Row]:
-    told = _said(place, jobs)
+    printed = _said(place, jobs)
     others = jobs.shown()[0].other_gpus
-    words, uuids = told["words"], told["uuids"]
+    words, uuids = printed["words"], printed["uuids"]
     are_numbers = words == [str(at) for at in range(len(uuids))]
     yield row(f"{what}: numbers from 0", are_numbers, ",".join(words), decides="whether vLLM can read them")
     yield row(
         f"{what}: CUDA has these GPUs",
-        told["cuda"] == uuids,
-        f"{len(told['cuda'])} of {len(uuids)}, other nodes {others}",
+        printed["cuda"] == uuids,
+        f"{len(printed['cuda'])} of {len(uuids)}, other nodes {others}",
         decides="whether a number selects the right GPU",
     )
     yield row(
         f"{what}: NVML has them under the numbers",
-        told["nvml"] == uuids,
-        f"{told['nvml_count']} in NVML",
+        printed["nvml"] == uuids,
+        f"{printed['nvml_count']} in NVML",
         decides="whether frameworks measure the GPU that they use",
     )
     yield row(
         f"{what}: device nodes of other GPUs",
-        not told["foreign"] if others == "closed" else None,
-        f"can open {told['foreign'] or 'none'}, {others}",
+        not printed["foreign"] if others == "closed" else None,
+        f"can open {printed['foreign'] or 'none'}, {others}",
         decides="whether the namespace closes them",
     )
 
@@ -67,11 +67,11 @@ def _job(place: Place, jobs: Submitted, what: str) -> Iterator[Row]:
 def _without_hook(place: Place, jobs: Submitted, what: str) -> Iterator[Row]:
     """Measure how the driver itself counts GPUs whose nodes are closed."""
     try:
-        told = _said(place, jobs)
+        printed = _said(place, jobs)
     except NotHere as reason:
         yield row(what, None, str(reason))
         return
-    seen = f"CUDA counts {len(told['cuda'])} for {','.join(told['words'])}"
-    good = told["cuda"] == told["uuids"]
+    seen = f"CUDA counts {len(printed['cuda'])} for {','.join(printed['words'])}"
+    good = printed["cuda"] == printed["uuids"]
     yield row(what, good, seen, decides="whether the driver counts only the GPUs that it can open")
-    yield figure(f"{what}, in NVML", f"{told['nvml_count']} GPUs", decides="how NVML numbers them there")
+    yield figure(f"{what}, in NVML", f"{printed['nvml_count']} GPUs", decides="how NVML numbers them there")

@@ -185,8 +185,8 @@ class _FilteredSubmission(Struct):
 class SubmitFilter:
     """Passes submissions through the filter, one question after another, and then to their handler."""
 
-    def __init__(self, desk: SitePrograms, loop: EventLoop, submit: Handler) -> None:
-        self._site_programs, self._loop, self._submit = desk, loop, submit
+    def __init__(self, site_programs: SitePrograms, loop: EventLoop, submit: Handler) -> None:
+        self._site_programs, self._loop, self._submit = site_programs, loop, submit
         self._waiting: dict[
             int, list[ClientConnection]
         ] = {}  # uid -> connections, of which some have an answer
@@ -362,7 +362,7 @@ class SubmissionHandlers:
         return self._queued(caller, [job], _SubmissionOrigin(key=key, inside=submission.inside), now)
 
     def _queued(
-        self, caller: Caller, jobs: list[NewJob], source: "_SubmissionOrigin | protocol.Submit", now: float
+        self, caller: Caller, jobs: list[NewJob], source: _SubmissionOrigin | protocol.Submit, now: float
     ) -> protocol.Submitted:
         engine, key = self._engine, source.key
         known = engine.store.submitted(caller.uid, key)
