@@ -577,6 +577,15 @@ def _recovery_text(places: Paths, report: Recovered) -> list[str]:
             f"Ids without a job: {_ranges(ranges, len(report.lost))}. The next job gets"
             f" {report.last_job + 1}."
         )
+    lines += _about_jobs(report)
+    folder, ending = report.damaged_files.parent, report.damaged_files.suffix[1:]
+    lines.append(f"The damaged files are kept as {folder}/queue.*.{ending}.")
+    return lines
+
+
+def _about_jobs(report: Recovered) -> list[str]:
+    """Return what a recovery has done with jobs that waited or ran."""
+    lines = []
     if report.held:
         lines.append(
             f"Jobs that waited are held, since they may have run in commits that are missing:"
@@ -592,8 +601,6 @@ def _recovery_text(places: Paths, report: Recovered) -> list[str]:
     if report.without_script:
         without_script = _ranges(map(str, report.without_script), len(report.without_script))
         lines.append(f"Jobs that waited and whose scripts are lost are cancelled: {without_script}.")
-    folder, ending = report.damaged_files.parent, report.damaged_files.suffix[1:]
-    lines.append(f"The damaged files are kept as {folder}/queue.*.{ending}.")
     return lines
 
 
