@@ -7,15 +7,24 @@ import shutil
 import sqlite3
 import subprocess
 from contextlib import closing, suppress
+from datetime import UTC
 
 import pytest
 
+from endedjobs import changed
 from faultydisk import KINDS, FaultyDisk, why_not
+from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import Ledger
+from fgsched.accounting.messages import Keep
 from fgsched.accounting.records import Gap
+from fgsched.domain.errors import StorageError
+from fgsched.domain.times import DAY
 from fgsched.store import Store
 from fgsched.system import disk
 from live_host import ROOT
+from test_accountant import batch
+from test_guarded_accounts import jobs_of
+from test_ledger import CARD, JOB
 from test_sums import submit
 from virtualworld import VirtualWorld, Weather
 from worldchecks import Violation
@@ -283,6 +292,58 @@ def test_a_name_that_was_not_synchronised_can_be_lost_and_a_synchronised_one_is_
             contents.add(path.read_bytes().split()[0])
             assert path.read_bytes() in (b"kept %d" % number, b"lost")
     assert contents == {b"kept", b"lost"}
+
+
+def new_accounts(folder, device):
+    """Store two jobs in new accounts and cut the power. Return what reads their ids."""
+    path = folder / "accounts.db"
+    accountant = Accountant(path, UTC, Keep(minutes=DAY, hours=DAY, days=-1))
+    for number in (1, 2):
+        while accountant.answer(batch(CARD, changed(JOB, id=number)), 1.0).error:
+            accountant.close()  # as its process ends
+    device.cut()
+    accountant.close()
+    return lambda: jobs_of(path)
+
+
+def new_queue(folder, device):
+    """Store two jobs in a new queue and cut the power. Return what reads their ids."""
+    path, number, store = folder / "queue.db", 1, None
+    while number < 3:
+        with suppress(StorageError, sqlite3.Error):  # as its controller ends, and the next one starts
+            store = store or Store(path)
+            submit(store, number)
+            number += 1
+            continue
+        if store is not None:
+            store.close()
+        store = None
+    device.cut()
+    with suppress(StorageError, sqlite3.Error):
+        store.close()
+
+    def read():
+        with closing(Store(path)) as again:
+            return [job.id for job in again.open_jobs()]
+
+    return read
+
+
+@pytest.mark.parametrize("calls", range(8))
+@pytest.mark.parametrize("make", [new_accounts, new_queue])
+def test_nothing_relies_on_the_name_of_a_new_file_that_a_failed_sync_of_the_directory_lost(
+    tmp_path, make, calls
+):
+    """The file gets its name, the sync fails, and later syncs succeed without writing the name."""
+    for fate in range(4):
+        folder = tmp_path / str(fate)
+        folder.mkdir()
+        with FaultyDisk(folder, random.Random(fate)) as device:
+            device.arm(calls, "EIO", "directory")
+            read = make(folder, device)
+            device.disarm()
+            device.restore(is_power=True)
+            assert read() == [1, 2]
 
 
 @pytest.mark.parametrize("fate", range(4))

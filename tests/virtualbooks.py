@@ -28,7 +28,8 @@ class Books:
         """Whether jobs are in the log that are not in the file, and the commit file knows them."""
         try:
             known = files.read_commit(files.commit_file(self.path))
-            is_known = known is not None and self._log.exists() and known.number == self._commits()
+            is_there = self.path.exists() and self._log.exists()
+            is_known = known is not None and is_there and known.number == self._commits()
             return is_known and self._jobs() != self._jobs(is_log_used=False)
         except sqlite3.DatabaseError:  # half of a checkpoint is in the file: only a backup would help
             return False

@@ -157,6 +157,7 @@ class Accountant:
             return self._ledger
         self.close()
         self._remove_log_of_replaced()
+        disk.restore_name(self._path)
         if guard.are_new(self._path):
             _make(self._path)
         ledger = Ledger(self._path, is_guarded=True)

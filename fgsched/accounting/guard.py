@@ -75,6 +75,7 @@ def record_name(accounts: Path, name: str) -> None:
             f"Restore the file, or remove {marker} to accept this one.",
         )
     if not known_name:
+        disk.name_again(accounts)
         disk.write_marker(marker, f"{name}\n".encode())
 
 
@@ -200,7 +201,7 @@ def recover(path: Path, ending: str) -> str:
     if not path.exists():
         return ""
     with _locked(path):
-        wal.restore_name(path.with_name(f"{path.name}-wal"))
+        disk.restore_name(path.with_name(f"{path.name}-wal"))
         if not (why := damage(path)):
             return ""
         files = [file for file in _files(path) if file.exists()]

@@ -38,7 +38,7 @@ from fgsched.store import wal
 from fgsched.store.connection import Connection, Opened
 from fgsched.store.opening import beside_of
 from fgsched.store.schema import EMPTY_ROW, named
-from fgsched.system import locks
+from fgsched.system import disk, locks
 
 VERSION = 1
 _HOME = Path(__file__).parent
@@ -109,7 +109,7 @@ class Ledger:
                     self._db.execute("PRAGMA wal_autocheckpoint = 0")  # the guard makes them, with checksums
                 self.name = self._set_up(path)
                 if path != ":memory:":
-                    wal.name_again(Path(f"{path}-wal"))
+                    disk.name_again(Path(f"{path}-wal"))
                 self._guard = examined.open(self._db) if examined else None
         self._owners: dict[Owner, int] = {}
         self._gpus: dict[str, int] = {}

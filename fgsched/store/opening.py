@@ -100,7 +100,7 @@ def _opened(examined: Examined) -> Opened:
     )  # of an interrupted check: this process holds the lock
     try:
         adapt(db, path)
-        wal.name_again(path.with_name(f"{path.name}-wal"))
+        disk.name_again(path, path.with_name(f"{path.name}-wal"))
         opened = Opened(db, _recorded(db, path, examined.beside), path=path, sums=examined.sums)
     except BaseException:
         db.close()
@@ -352,6 +352,7 @@ def _set_up(db: Connection, path: str) -> None:
 def _expect(path: Path) -> bool:
     """Tell whether the file must be created. Raises StorageError if it is missing or invalid."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    disk.restore_name(path)
     was_here = files.marker_path(path).exists()
     try:
         status = path.lstat()

@@ -276,7 +276,7 @@ def recover(path: Path, *, started: Mapping[int, int], beyond: int, ending: str,
 def _rebuilt(path: Path, place: Path, *, started: Mapping[int, int], beyond: int, now: float) -> Recovered:
     damaged = place / "damaged.db"
     shutil.copyfile(path, damaged)
-    wal.restore_name(path.with_name(f"{path.name}-wal"))
+    disk.restore_name(path.with_name(f"{path.name}-wal"))
     doubtful = _copy_log(path.with_name(f"{path.name}-wal"), place / "damaged.db-wal")
     beside = _beside(path)
     with closing(Salvage(damaged)) as salvage:

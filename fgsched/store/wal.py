@@ -59,36 +59,13 @@ def write_again(path: Path, *, in_place: bool = False) -> None:
     Raises:
         OSError: the log is perhaps not durable.
     """
-    restore_name(path)
+    disk.restore_name(path)
     with suppress(FileNotFoundError):
         count, size = frames(path), path.stat().st_size
         if not size and not in_place:
             disk.remove(path)
             return
         disk.write_again(path, _HEADER + count * _FRAME if count else size, in_place=in_place)
-
-
-def name_again(path: Path) -> None:
-    """Make the name of an open log durable, before a commit in it is acknowledged.
-
-    SQLite ignores the error of a directory's sync, and a failed sync by any process can lose a name for good
-    that was made before it. A name that is made again is synchronised by the next sync. Another process that
-    opens the file between the two renames reads it without its log. Raises OSError.
-    """
-    with suppress(FileNotFoundError):
-        disk.rename(path, _parked(path))
-    restore_name(path)
-    disk.sync_directory(path.parent)
-
-
-def restore_name(path: Path) -> None:
-    """Rename a log back whose process was killed between the two renames of `name_again`. Raises OSError."""
-    with suppress(FileNotFoundError):
-        disk.rename(_parked(path), path)
-
-
-def _parked(path: Path) -> Path:
-    return path.with_name(f"{path.name}.name")
 
 
 def newest(path: Path, page: int) -> bytes:

@@ -180,6 +180,30 @@ def write_marker(path: Path, data: bytes) -> None:
 # -- after a sync that may have failed ----------------------------------------------------------------
 
 
+def name_again(*paths: Path) -> None:
+    """Make the names of files of one directory durable, before anything relies on them. They may be open.
+
+    SQLite ignores the error of a directory's sync, and a failed sync by any process can lose a name for good
+    that was made before it. A name that is made again is synchronised by the next sync. Another process that
+    opens the file between the two renames does not find it. Raises OSError.
+    """
+    for path in paths:
+        with suppress(FileNotFoundError):
+            rename(path, _parked(path))
+        restore_name(path)
+    sync_directory(paths[0].parent)
+
+
+def restore_name(path: Path) -> None:
+    """Rename a file back whose process was killed between the two renames of `name_again`. Raises OSError."""
+    with suppress(FileNotFoundError):
+        rename(_parked(path), path)
+
+
+def _parked(path: Path) -> Path:
+    return path.with_name(f"{path.name}.name")
+
+
 def write_again(
     path: Path, size: int | None = None, *, in_place: bool = False, fresh: Path | None = None
 ) -> None:
