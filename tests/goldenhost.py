@@ -373,6 +373,12 @@ _TEXTS = {
     "sprio": ("sprio", "-l"),
     "fgprio": ("fgprio",),
     "fgstat": ("fgstat",),
+    "fgreport-status": ("fgreport", "status"),
+}
+_REPORTS = {  # of the accounts: of ended jobs that are no longer in the queue
+    "fgreport-top": ("fgreport", "top", "--since", "2026-01-05"),
+    "fgreport-failures": ("fgreport", "failures", "--since", "2026-01-05"),
+    "fgreport-waits": ("fgreport", "waits", "--since", "2026-01-05"),
 }
 _DOCUMENTS = {
     "fgq-json": ("fgq", "-t", "all", "-r", "--json"),
@@ -423,7 +429,10 @@ def _of_each_job(host: GoldenHost, words: Sequence[str], jobs: Sequence[int]) ->
 def moved(host: GoldenHost) -> dict[str, str]:
     """Return what commands print of ended jobs that are no longer in the queue."""
     move(host)
-    return {f"moved-{name}": text for name, text in outputs(host, _OF_MOVED).items()}
+    texts = outputs(host, _OF_MOVED)
+    host.at(4000)  # reports are of whole hours
+    texts |= {name: _settled(host, _run(host, words)) for name, words in _REPORTS.items()}
+    return {f"moved-{name}": text for name, text in texts.items()}
 
 
 _OF_MOVED = ("fgacct", "sacct", "fgacct-json", "sacct-json", "fgctl-show-job", "seff")

@@ -66,6 +66,27 @@ class Job(Struct, frozen=True, kw_only=True):
         return (*self.earlier, *last)
 
     @property
+    def label(self) -> str:
+        """Return the id that commands show."""
+        return str(self.id) if self.task is None else f"{self.array}_{self.task}"
+
+    @property
+    def peak(self) -> int:
+        """Return the most GiB that its processes held together on one GPU."""
+        return max(
+            (
+                sum(
+                    process.memory
+                    for process in self.processes
+                    if gpu in process.gpus and process.since <= first.since < process.until
+                )
+                for gpu in self.gpus
+                for first in self.processes
+            ),
+            default=0,
+        )
+
+    @property
     def eligible_again(self) -> int:
         """Return the step since which the last attempt could start: a requeue makes a job wait anew."""
         return max([self.eligible, *(until for _, until in self.earlier)])
@@ -318,7 +339,6 @@ def _store(ledger: Ledger, samples: list) -> None:
 def account_of(world: KnownHost, job: Job, owner: Owner) -> JobAccount:
     """Return what the controller hands to the accounts at the end of a job."""
     seconds = sum(until - since for since, until in job.attempts) * STEP
-    processes = [process for process in job.processes if job.gpus]
     return an_ended_job(
         id=job.id,
         owner=owner,
@@ -347,7 +367,7 @@ def account_of(world: KnownHost, job: Job, owner: Owner) -> JobAccount:
         charged=seconds * sum(world.charge(job, gpu) for gpu in job.gpus) / WHOLE,
         cpu_seconds=1.0 * ((job.end or 0) - (job.start or 0)) * STEP,
         max_rss=LARGEST,
-        gpu_peak=max((process.memory for process in processes), default=0) * GIB,
+        gpu_peak=job.peak * GIB,
         output=f"/home/{job.user}/{job.name}-{job.id}.out",
     )
 

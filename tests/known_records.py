@@ -55,7 +55,7 @@ def record(world: KnownHost, job: KnownJob, owner: Owner) -> JobRecord:
             status=job.exit << 8 | job.signal & 0x7F,
             cpu_seconds=1.0 * ((job.end or 0) - (job.start or 0)) * STEP,
             max_rss=LARGEST,
-            gpu_peak=max((process.memory for process in job.processes if job.gpus), default=0) << 30,
+            gpu_peak=job.peak << 30,
             refusals=1 if job.refused else 0,
         ),
         restarts=len(job.earlier),

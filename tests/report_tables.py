@@ -202,7 +202,7 @@ def top_jobs(by):
         found.sort(key=lambda job: (-keys[by](job), job.id))
         return [
             {
-                "job": job.id,
+                "job": job.label,
                 "user": job.user,
                 "name": job.name,
                 "state": job.state,
@@ -391,7 +391,7 @@ def gpu_limits(case, kind):
     most = {"overview": 5, "me": 10}.get(kind, case.number)
     return [
         {
-            "job": job.id,
+            "job": job.label,
             "user": job.user,
             "name": job.name,
             "limit": case.world.memory(job),
@@ -413,7 +413,7 @@ def host_memory_kills(case, kind):
     found.sort(key=lambda job: (-job.end, -job.id))
     most = {"overview": 5, "me": 10}.get(kind, case.number)
     return [
-        {"job": job.id, "user": job.user, "name": job.name, "asked": HOST_MEMORY, "largest": LARGEST}
+        {"job": job.label, "user": job.user, "name": job.name, "asked": HOST_MEMORY, "largest": LARGEST}
         for job in found[:most]
     ]
 
@@ -423,7 +423,7 @@ def latest_failed(case, kind):
     words = {"gpu": "GPU out of memory", "host": "host out of memory", "": ""}
     return [
         {
-            "job": job.id,
+            "job": job.label,
             "user": job.user,
             "name": job.name,
             "state": words[job.oom] or job.state,

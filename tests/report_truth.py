@@ -220,7 +220,7 @@ class Truth:
         return total
 
     def peak(self, job: Job) -> int:
-        return max((process.memory for process in job.processes), default=0) * GIB
+        return job.peak * GIB
 
     def longest_idle(self, job: Job) -> int:
         """Return the longest stretch of samples without a computing process, in seconds."""
@@ -248,7 +248,7 @@ class Truth:
         return len(set(job.gpus) - used)
 
     def lacking_memory(self, job: Job) -> int:
-        """Return the byte-seconds that were requested above the peak of the last attempt."""
+        """Return the byte-seconds of the last attempt that were requested above the peak."""
         return max(0, self.world.memory(job) - self.peak(job)) * self.runs(job) * len(job.gpus)
 
     def kind(self, job: Job) -> str:

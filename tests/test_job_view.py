@@ -123,6 +123,7 @@ def test_the_times_of_a_job_follow_from_its_records():
     assert (view.time_left(job), view.end(job), view.ended_at(job)) == (220.0, 420.0, None)
     assert (view.waited(job), view.pending_time(job), view.allocation_time(job)) == (10.0, 20.0, 85.0)
     assert (view.start(job), view.last_evaluation(job)) == (120.0, 120.0)
+    assert view.time_left(replace(job, elapsed=301.0)) == 0.0  # the controller has not ended it yet
     unlimited = replace(job, time_limit=0)
     assert (view.time_left(unlimited), view.end(unlimited)) == (None, None)
 

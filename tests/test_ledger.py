@@ -3,7 +3,6 @@
 import os
 
 import pytest
-from msgspec.structs import replace
 
 from endedjobs import an_ended_job, changed
 from fgsched.accounting.ledger import Ledger, LedgerReader, UnstorableRecord
@@ -17,7 +16,6 @@ from fgsched.accounting.records import (
     Minute,
     Owner,
     OwnerUse,
-    Profile,
     WaitingRecord,
     Warned,
 )
@@ -247,22 +245,3 @@ def test_a_file_of_another_version_is_refused(ledger, path):
     for opener in (Ledger, LedgerReader):
         with pytest.raises(StorageError, match="version 9"):
             opener(path)
-
-
-def test_the_profile_of_a_name_has_the_last_completed_runs_of_its_user(ledger, path, reader):
-    run = changed(JOB, name="train")
-    bigger = replace(USAGE, sampled=180.0, used=165.0, memory=180.0 * 2**31, peak=2**32)
-    others = (
-        changed(run, id=9, state="FAILED"),
-        changed(run, id=10, owner=replace(ANN, uid=5)),
-        changed(run, id=11, usage=None),
-    )
-    with ledger.write():
-        ledger.add_jobs([run, changed(run, id=8, ended_at=200.0, usage=bigger), *others])
-    reader = LedgerReader(path)
-    assert reader.profile(1001, "train", 0.0) == Profile(
-        runs=2, peak=2**32, memory=1.75 * 2**30, used=0.75, elapsed=120.0, longest=180.0
-    )
-    assert reader.profile(1001, "train", 0.0, most=1).runs == 1
-    assert reader.profile(1001, "train", 300.0) is None
-    reader.close()

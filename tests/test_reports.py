@@ -19,8 +19,11 @@ from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import HealthEvent
 from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import width_of as width
 from fgsched.domain.times import HOUR
+from fgsched.domain.units import GIB
+from fgsched.protocol import Allocation, JobInfo
 from fgsched.reports import waste
 from fgsched.reports.charge import weight_of
 from fgsched.reports.ended import Repeated
@@ -39,10 +42,12 @@ from fgsched.reports.model import (
     Words,
 )
 from fgsched.reports.registry import NAMES, Wish, kind
+from fgsched.reports.status import status as status_report
 from fgsched.reports.text import as_text
 from fgsched.reports.waste import use_of
 from fgsched.simulate.replay import one_more_gpu
 from fgsched.submission.table import OPTIONS
+from fgsched.views import job as view
 from reporting import NOW, facts_of, hostile_plan, is_expected
 from test_ledger import CARD, JOB, USAGE
 
@@ -73,6 +78,11 @@ def made(paths, name, plan="fortnight", **more):
 
 def parts(report):
     return [part for section in report.sections for part in section.parts]
+
+
+def table(report, key):
+    (part,) = [part for part in parts(report) if isinstance(part, Table) and part.key == key]
+    return part
 
 
 @every_report
@@ -319,7 +329,7 @@ def test_memory_that_was_not_measured_is_no_waste_and_gives_no_line():
 @pytest.mark.parametrize(("peak", "used", "hours"), [(0, None, 0.0), (0, 1.0, 40.0), (30 << 30, None, 10.0)])
 def test_memory_counts_as_not_used_if_it_was_measured(tmp_path, peak, used, hours):
     ledger = Ledger(tmp_path / "accounts.db")
-    usage = replace(USAGE, used=used) if used else None
+    usage = replace(USAGE, used=used, peak=0) if used else None
     with ledger.write():
         ledger.add_jobs([changed(JOB, started_at=0.0, ended_at=3600.0, gpu_peak=peak, usage=usage)])
     ledger.close()
@@ -333,7 +343,7 @@ def test_memory_counts_as_not_used_if_it_was_measured(tmp_path, peak, used, hour
 )
 def test_a_peak_that_was_not_measured_is_a_dash_in_one_s_own_report(tmp_path, peak, used, shown):
     ledger = Ledger(tmp_path / "accounts.db")
-    usage = replace(USAGE, used=used) if used else None
+    usage = replace(USAGE, used=used, peak=0) if used else None
     with ledger.write():
         ledger.add_jobs([changed(JOB, started_at=0.0, ended_at=3600.0, gpu_peak=peak, usage=usage)])
     ledger.close()
@@ -420,3 +430,49 @@ def test_the_output_and_the_requested_model_of_a_job_are_read_from_its_compresse
     with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-02", until="1970-01-03")) as facts:
         assert {one.id: one.output for one in facts.failed_jobs(5)} == {7: "/home/ann/x.out", 8: ""}
         assert {one.id: one.gpu_type for one in facts.runs(5)} == {7: "H100", 8: ""}
+
+
+@pytest.mark.parametrize("used", [15.0, None], ids=["measured", "without an SM share, as on MIG"])
+@pytest.mark.parametrize("sampled", [None, 0, 3 * GIB], ids=str)
+@pytest.mark.parametrize("counted", [0, 2 * GIB])
+def test_the_peak_of_a_job_in_reports_is_that_of_its_columns(tmp_path, counted, sampled, used):
+    usage = None if sampled is None else replace(USAGE, peak=sampled, used=used)
+    account = changed(JOB, ended_at=90_000.0, memory=4 * GIB, share=2500, usage=usage, gpu_peak=counted)
+    part = Allocation(gpu=0, uuid="GPU-0", model="A100", share=2500, memory=4 * GIB, charged=2500)
+    times = {"submitted_at": 10.0, "started_at": 20.0, "ended_at": 90_000.0, "elapsed": 89_980.0}
+    seen = {"allocated": [part], "usage": usage, "gpu_peak": counted, "tier": "shim"}
+    job = JobInfo(id=7, state=JobState.COMPLETED, **times, **seen)
+    ledger = Ledger(tmp_path / "accounts.db")
+    with ledger.write():
+        ledger.add_jobs([account])
+    ledger.close()
+    with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-02", until="1970-01-03")) as facts:
+        assert facts.all_unused / GIB / HOUR == pytest.approx(view.wasted_memory_hours(job) or 0.0)
+        (group,) = facts.repeated
+        assert group.peak == (view.gpu_peak(job) or 0)
+        (row,) = table(kind("me").make(facts, WISH), "names").rows
+        assert row[5].value == view.gpu_peak(job)
+        (stored,) = facts.reader.jobs(0, 1 << 40)
+    assert stored.row.get("gpu_peak", 0) == counted  # of the job itself nothing is changed
+
+
+def test_a_task_of_an_array_has_the_name_of_its_columns_in_reports(tmp_path):
+    failed = changed(JOB, state="FAILED", oom="gpu", exit_code=1, ended_at=90_000.0)
+    ledger = Ledger(tmp_path / "accounts.db")
+    with ledger.write():
+        ledger.add_jobs([changed(failed, array_job=5, array_task=2), changed(failed, id=8)])
+    ledger.close()
+    with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-02", until="1970-01-03")) as facts:
+        wish = replace(WISH, tail=lambda job: ["a line"])
+        for report, names in (
+            ("top", "jobs_by_charge jobs_by_idle jobs_by_wait"),
+            ("failures", "jobs limits output"),
+            ("waits", "longest"),
+        ):
+            for name in names.split():
+                rows = table(kind(report).make(facts, wish), name).rows
+                assert sorted((row[0].value, row[0].text) for row in rows) == [(7, "5_2"), (8, "8")], name
+    waiting = JobInfo(id=5, array=5, tasks="3-9%2", state=JobState.PENDING, reason=Reason.PRIORITY)
+    running = JobInfo(id=7, array=5, task=2, state=JobState.RUNNING)
+    present = status_report([], [waiting, running], {}, "hopper", NOW)
+    assert [table(present, name).rows[0][0].text for name in ("running", "next")] == ["5_2", "5_[3-9%2]"]

@@ -25,13 +25,12 @@ from fgsched.accounting.records import (
     Minute,
     Owner,
     OwnerUse,
-    Profile,
     WaitingRecord,
     Warned,
     to_json,
 )
 from fgsched.domain.errors import FgschedError, Refused, StorageError
-from fgsched.domain.job import JobUsage
+from fgsched.domain.job import JobUsage, memory_peak
 from fgsched.domain.text import storable
 from fgsched.domain.times import DAY, HOUR, MINUTE  # the spans
 from fgsched.store import wal
@@ -358,8 +357,14 @@ class Ledger:
         kept_fields = {name: job_row.pop(name) for name in _ROW_IN_KEPT if name in job_row} | _changed(
             job, _KEPT
         )
+        table = {column: job.row.get(name, _EMPTY.get(name)) for name, column in _ROW_IN_TABLE.items()}
+        counted = int(table["gpu_peak"] or 0)
+        peak = memory_peak(counted, usage) or 0
+        if peak != counted:
+            job_row["gpu_peak"] = counted  # of the queue's row, for `_queue_row`
         return {
-            **{column: job.row.get(name, _EMPTY.get(name)) for name, column in _ROW_IN_TABLE.items()},
+            **table,
+            "gpu_peak": peak,
             **{name: getattr(job, name) for name in _IN_TABLE},
             "owner": self._owner(job.owner),
             "used": usage.used if usage else None,
@@ -572,16 +577,6 @@ class LedgerReader:
         sample_row = next(self._ask("last_sample"), None)
         return None if sample_row is None else sample_row["at"] + sample_row["sampled"]
 
-    def profile(self, uid: int, name: str, since: float, most: int = 20) -> Profile | None:
-        """Return the use of a user's jobs of one name; None if none was sampled.
-
-        Args:
-            since: epoch seconds; only jobs that ended later count.
-            most: number of jobs, the last ones.
-        """
-        sums = next(self._ask("profile", uid=uid, name=name, since=since, most=most))
-        return _record(Profile, sums) if sums["runs"] and sums["memory"] is not None else None
-
     def health(self, since: float, until: float) -> list[HealthEvent]:
         """Return the events of health in a period (epoch seconds)."""
         return [_record(HealthEvent, row) for row in self._ask("health_events", since=since, until=until)]
@@ -679,12 +674,15 @@ def _job_of(row: sqlite3.Row) -> JobAccount:
 def _queue_row(row: sqlite3.Row, detail: Mapping[str, Any], kept_fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a job in the queue."""
     shared = {name: row[column] for name, column in _ROW_IN_TABLE.items()}
+    others = kept_fields.get("columns", {})
+    if "gpu_peak" in others:  # samples showed more than the hook counted
+        shared["gpu_peak"] = others.pop("gpu_peak")
     return {
         **{name: value for name, value in shared.items() if value != _EMPTY.get(name)},
         **{name: row[name] for name in _ROW_IN_OWNER},
         **{name: detail[name] for name in _ROW_IN_DETAIL if name in detail},
         **{name: kept_fields[name] for name in _ROW_IN_KEPT if name in kept_fields},
-        **kept_fields.get("columns", {}),
+        **others,
     }
 
 

@@ -294,15 +294,3 @@ DELETE FROM job WHERE id = :id;
 SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at < :before ORDER BY job.ended_at, job.id LIMIT :most;
-
--- name: profile
--- The use of the last runs of a user's jobs of one name.
-SELECT count(*) AS runs, max(peak) AS peak, sum(memory) / sum(sampled) AS memory, sum(used) / sum(sampled) AS used,
-  avg(elapsed) AS elapsed, max(elapsed) AS longest
-FROM (
-  SELECT ended_at - started_at - suspended AS elapsed, used, json_extract(detail, '$.usage.peak') AS peak,
-    json_extract(detail, '$.usage.memory') AS memory, json_extract(detail, '$.usage.sampled') AS sampled
-  FROM job
-  WHERE owner IN (SELECT id FROM owner WHERE uid = :uid) AND name = :name AND used IS NOT NULL
-    AND started_at IS NOT NULL AND state = 'COMPLETED' AND ended_at >= :since
-  ORDER BY ended_at DESC LIMIT :most);

@@ -75,17 +75,6 @@ class JobSample(Struct, frozen=True, kw_only=True):
     usage: JobUsage
 
 
-class Profile(Struct, frozen=True, kw_only=True, gc=False):
-    """The mean and maximum use of a user's last completed jobs of one name, over all GPUs of each job."""
-
-    runs: int
-    peak: int  # bytes, the maximum on one GPU
-    memory: float  # bytes, the mean
-    used: float  # GPUs: the mean SM share
-    elapsed: float  # seconds, the mean
-    longest: float  # seconds
-
-
 class GpuUseRecord(Struct, frozen=True, kw_only=True, gc=False):
     """The use of one GPU in a span. The six classes are GPU seconds and add up to `sampled`."""
 

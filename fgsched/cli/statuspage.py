@@ -34,6 +34,7 @@ from fgsched.reports.status import (
     sums,
 )
 from fgsched.views import choices
+from fgsched.views import job as view
 from fgsched.views.display import host_name
 from fgsched.views.gpu import (
     is_measured,
@@ -226,7 +227,7 @@ def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
             name=job.name,
             share=part,
             kind=kinds.get((job.id, gpu.uuid)) or _guess(info),
-            left=max(0.0, job.time_limit - job.elapsed) if job.time_limit else None,
+            left=view.time_left(job),
         )
         for job, part in parts.jobs
     ]

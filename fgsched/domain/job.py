@@ -589,3 +589,12 @@ class JobUsage(Struct, frozen=True, kw_only=True):
     read: int = 0  # bytes of input
     written: int = 0  # bytes of output
     neighbours: tuple[tuple[int, float], ...] = ()  # (job, seconds on the same GPU)
+
+
+def memory_peak(counted: int, usage: JobUsage | None) -> int | None:
+    """Return the most bytes of a job on one GPU: as the hook counted them, or as they were sampled.
+
+    None: neither is known. The hook counts 0 on a simulated GPU, too, so its 0 says nothing.
+    """
+    sampled = usage.peak if usage is not None and usage.sampled else None
+    return max(counted, sampled or 0) if counted or sampled is not None else None

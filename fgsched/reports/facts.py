@@ -178,12 +178,23 @@ class Example(Struct, frozen=True, kw_only=True):
     longest_idle: OfUsage
 
 
-class MemoryRefusal(Struct, frozen=True, kw_only=True):
-    """A job that reached its limit of GPU memory, or of host memory."""
+class EndedJob(Struct, frozen=True, kw_only=True):
+    """A job that ended, by its names. The pending tasks of an array are in no report."""
 
     id: JobId
+    array: int  # id of its array; 0: none
+    task: int | None  # index in the array
     user: str
     name: str
+
+    @property
+    def tasks(self) -> None:
+        return None
+
+
+class MemoryRefusal(EndedJob, frozen=True, kw_only=True):
+    """A job that reached its limit of GPU memory, or of host memory."""
+
     ended_at: float
     memory: Annotated[int, _of_memory("memory", "host_memory")]  # bytes of each GPU, or of the host
     peak: Annotated[int, _of_memory("gpu_peak", "max_rss")]  # bytes; of the host: of the largest process
@@ -213,12 +224,9 @@ class WarnedJobs(Struct, frozen=True):
     last: Annotated[float, "max(warned.at)"]  # epoch seconds
 
 
-class TopJob(Struct, frozen=True, kw_only=True):
+class TopJob(EndedJob, frozen=True, kw_only=True):
     """One of the largest jobs of a period. Times in seconds."""
 
-    id: JobId
-    user: str
-    name: str
     state: str
     charged: float  # GPU seconds
     idle: float | None  # GPU seconds; None: not measured
@@ -226,13 +234,10 @@ class TopJob(Struct, frozen=True, kw_only=True):
     ended_at: float  # epoch seconds
 
 
-class FailedJob(Struct, frozen=True, kw_only=True):
+class FailedJob(EndedJob, frozen=True, kw_only=True):
     """A job that failed."""
 
-    id: JobId
     uid: int
-    user: str
-    name: str
     state: str
     oom: str
     ended_at: float  # epoch seconds

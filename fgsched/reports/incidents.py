@@ -40,6 +40,7 @@ from fgsched.reports.wording import (
     counts,
     dash,
     event,
+    job_cell,
     job_cells,
     long_time,
     model_name,
@@ -429,7 +430,7 @@ def _tails(facts: Facts, wish: Wish) -> tuple[Section, ...]:
     rows: list[tuple[Cell, ...]] = []
     for job in facts.failed_jobs(wish.number):
         for at, line in enumerate(wish.tail(job)):
-            rows.append((Words("") if at else Number(job.id, "", str(job.id)), Given(line)))
+            rows.append((Words("") if at else job_cell(job), Given(line)))
     if not rows:
         return ()
     columns = (Column("job", "Job", right=True), Column("line", "Last lines of the output"))

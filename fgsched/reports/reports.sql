@@ -84,12 +84,12 @@ FROM job WHERE ended_at >= :since AND ended_at < :until
 -- Byte-seconds of each job that were requested, above its peak.
 SELECT owner, model, (memory - gpu_peak) * (ended_at - started_at) * gpus AS unused
 FROM job WHERE ended_at >= :since AND ended_at < :until AND memory > gpu_peak AND started_at IS NOT NULL
-  AND (gpu_peak > 0 OR used IS NOT NULL) AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user));
+  AND (gpu_peak > 0 OR idle IS NOT NULL) AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user));
 
 -- name: unused_memory_of_all
 SELECT total((memory - gpu_peak) * (ended_at - started_at) * gpus) AS unused
 FROM job WHERE ended_at >= :since AND ended_at < :until AND memory > gpu_peak AND started_at IS NOT NULL
-  AND (gpu_peak > 0 OR used IS NOT NULL) AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user));
+  AND (gpu_peak > 0 OR idle IS NOT NULL) AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user));
 
 -- name: waits
 -- How long each job that started waited.
@@ -146,23 +146,32 @@ WHERE warned.at < :until AND warned.dry = 0 AND warned.at >= :since
 GROUP BY owner.user, job.name;
 
 -- name: jobs_by_charge
+-- The rows are read of the largest jobs alone: the index has all that orders them.
 SELECT {TopJob}
 FROM job JOIN owner ON owner.id = job.owner
-WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user) AND job.charged > 0
-ORDER BY job.charged DESC, job.id LIMIT :most;
+WHERE job.id IN (SELECT job.id FROM job JOIN owner ON owner.id = job.owner
+  WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
+    AND job.charged > 0
+  ORDER BY job.charged DESC, job.id LIMIT :most)
+ORDER BY job.charged DESC, job.id;
 
 -- name: jobs_by_idle
 SELECT {TopJob}
 FROM job JOIN owner ON owner.id = job.owner
-WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user) AND job.idle > 0
-ORDER BY job.idle DESC, job.id LIMIT :most;
+WHERE job.id IN (SELECT job.id FROM job JOIN owner ON owner.id = job.owner
+  WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
+    AND job.idle > 0
+  ORDER BY job.idle DESC, job.id LIMIT :most)
+ORDER BY job.idle DESC, job.id;
 
 -- name: jobs_by_wait
 SELECT {TopJob}
 FROM job JOIN owner ON owner.id = job.owner
-WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
-  AND job.started_at >= job.eligible_at
-ORDER BY wait DESC, job.id LIMIT :most;
+WHERE job.id IN (SELECT job.id FROM job JOIN owner ON owner.id = job.owner
+  WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
+    AND job.started_at >= job.eligible_at
+  ORDER BY job.started_at - job.eligible_at DESC, job.id LIMIT :most)
+ORDER BY wait DESC, job.id;
 
 -- name: failed_jobs
 -- The latest jobs that failed.

@@ -43,6 +43,7 @@ from fgsched.reports.model import (
 )
 from fgsched.reports.numbers import duration_text
 from fgsched.reports.wording import dash, job_cells, long_time, model_name
+from fgsched.views import job as view
 from fgsched.views.display import cut
 from fgsched.views.gpu import (
     FIELDS,
@@ -62,7 +63,8 @@ _RECENT = 300  # seconds: the maximum age of the minute that gives the present c
 _EVER = Period(since=0.0, until=1e11, noun="period", closed=True)
 ATTRIBUTES = (  # of jobs that `status` needs
     *FIELDS,
-    *word_list("name user reason indices share gpus elapsed time_limit submitted_at priority"),
+    *view.attributes(view.label, view.time_left),
+    *word_list("name user reason indices share gpus elapsed submitted_at priority"),
 )
 _BLOCKED = {  # reasons of jobs that do not start until something else happens
     Reason.HELD_USER,
@@ -428,7 +430,7 @@ def _running(jobs: Sequence[JobInfo]) -> Table:
             Words(format_share(job.share or 0)),
             Words(", ".join(str(index) for index in job.indices) or "–"),
             numbers.duration(job.elapsed),
-            numbers.duration(max(0.0, job.time_limit - job.elapsed) if job.time_limit else None),
+            numbers.duration(view.time_left(job)),
         )
         for job in jobs
     )
@@ -448,7 +450,7 @@ def _next(jobs: Sequence[JobInfo], starts: Mapping[int, ExpectedStart]) -> Table
         (
             *job_cells(job),
             Words(format_share(job.share or 0)),
-            Words(job.reason.value),
+            Words(job.reason.word),
             _by(starts.get(job.id)),
         )
         for job in jobs

@@ -429,7 +429,7 @@ def _by_name(facts: Facts) -> Part:
             if group.used is None
             else numbers.rate(group.used, measured.get((group.name, group.gpus, group.share), 0.0)),
             numbers.hours(group.idle) if group.idle is not None else dash(),
-            numbers.gibibytes(group.peak if group.peak or group.used is not None else None),
+            numbers.gibibytes(group.peak if group.peak or group.idle is not None else None),
             numbers.gibibytes(group.memory, 0),
             numbers.duration(group.longest),
         )

@@ -9,6 +9,7 @@ from fgsched.accounting.periods import Period
 from fgsched.domain.times import format_time
 from fgsched.gpus import vendors
 from fgsched.reports.model import Cell, Definition, Event, Given, Number, Phrase, Words
+from fgsched.views import job as view
 
 DASH = "–"
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -166,20 +167,23 @@ def event(at: float) -> Event:
     return Event(at, long_time(at), format_time(at, _ISO))
 
 
-class NamedJob(Protocol):
+class ListedJob(view.NamedJob, Protocol):
     """A job in a row of a table."""
 
-    @property
-    def id(self) -> int: ...
     @property
     def user(self) -> str: ...
     @property
     def name(self) -> str: ...
 
 
-def job_cells(job: NamedJob) -> tuple[Number, Given, Given]:
+def job_cell(job: view.NamedJob) -> Number:
+    """Return the cell of a job: its number, shown as it is in the other commands."""
+    return Number(job.id, "", view.label(job))
+
+
+def job_cells(job: ListedJob) -> tuple[Number, Given, Given]:
     """Return the id, the user and the name of a job as cells."""
-    return Number(job.id, "", str(job.id)), Given(job.user), Given(job.name)
+    return job_cell(job), Given(job.user), Given(job.name)
 
 
 def stretch(since: float, until: float, period: Period) -> str:

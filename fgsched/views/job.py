@@ -8,9 +8,9 @@ durations in seconds, memory in bytes, and shares in ten-thousandths of a GPU.
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fgsched.domain.job import WHOLE, JobUsage, OomReport
+from fgsched.domain.job import WHOLE, OomReport, memory_peak
 from fgsched.domain.jobsteps import highest
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import HOUR
@@ -60,8 +60,21 @@ def reads(*sources: str | Value) -> Callable[[_V], _V]:
 # -- names -----------------------------------------------------------------------------------------
 
 
+class NamedJob(Protocol):
+    """What a job is named by: it is a `JobInfo`, or a row of a report."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def array(self) -> int | None: ...
+    @property
+    def task(self) -> int | None: ...
+    @property
+    def tasks(self) -> str | None: ...
+
+
 @reads("id", "array", "task", "tasks")
-def label(job: JobInfo) -> str:
+def label(job: NamedJob) -> str:
     """Return the displayed id of a job: 12, 12_3, or 12_[4-15%2] for the pending tasks of an array."""
     if job.task is not None:
         return f"{job.array}_{job.task}"
@@ -280,7 +293,7 @@ def last_evaluation(job: JobInfo) -> float:
 @reads("time_limit", "elapsed")
 def time_left(job: JobInfo) -> float | None:
     """Return the seconds up to the time limit; None: there is no limit."""
-    return job.time_limit - job.elapsed if job.time_limit else None
+    return max(0.0, job.time_limit - job.elapsed) if job.time_limit else None
 
 
 @reads("eligible_at", "started_at")
@@ -496,25 +509,14 @@ def is_measured(job: JobInfo) -> bool:
 
 @reads("allocated", "usage", "gpu_peak", "tier")
 def gpu_peak(job: JobInfo) -> int | None:
-    """Return the most bytes on one GPU: as the hook counted them, or as they were sampled.
-
-    The hook counts 0 on a simulated GPU, too, so its 0 says nothing.
-    """
-    if not job.allocated:
-        return None
-    sampled, counted = sampled_peak(job.usage), job.gpu_peak if job.tier != "none" else 0
-    return max(counted, sampled or 0) if counted or sampled is not None else None
-
-
-def sampled_peak(usage: JobUsage | None) -> int | None:
-    """Return the most bytes on one GPU that samples showed."""
-    return usage.peak if usage is not None and usage.sampled else None
+    """Return the most bytes on one GPU: as the hook counted them, or as they were sampled."""
+    return memory_peak(job.gpu_peak if job.tier != "none" else 0, job.usage) if job.allocated else None
 
 
 @reads("usage")
 def sampled_memory(job: JobInfo) -> int | None:
     """Return the most bytes on one GPU that samples of a job showed."""
-    return sampled_peak(job.usage)
+    return memory_peak(0, job.usage)
 
 
 @reads("now")

@@ -74,7 +74,7 @@ def _left(job: JobInfo, now: Now) -> str:
     if job.state is JobState.PENDING:
         return ""
     seconds = view.time_left(job)
-    return _DASH if seconds is None else format_runtime(max(0.0, seconds))
+    return _DASH if seconds is None else format_runtime(seconds)
 
 
 def _id(job: JobInfo, now: Now) -> str:

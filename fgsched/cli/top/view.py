@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from fgsched.cli.top.snapshot import Frame
 from fgsched.domain.states import JobState
 from fgsched.protocol import JobInfo
+from fgsched.views.job import time_left
 
 INTERVALS = (1, 2, 5, 10, 30, 60)  # seconds
 SORTS = ("queue", "id", "user", "name", "share", "sm", "memory", "time", "left")
@@ -87,6 +88,11 @@ def _known(value: float | None) -> float:
     return _BIG if value is None else -value
 
 
+def _left(job: JobInfo) -> float:
+    seconds = time_left(job)
+    return _BIG if seconds is None else seconds
+
+
 _ORDERS: dict[str, Callable[[Frame], Callable[[JobInfo], Any]]] = {
     "id": lambda frame: lambda job: job.id,
     "user": lambda frame: lambda job: job.user,
@@ -95,7 +101,7 @@ _ORDERS: dict[str, Callable[[Frame], Callable[[JobInfo], Any]]] = {
     "sm": lambda frame: lambda job: _known(frame.of(job).sm),
     "memory": lambda frame: lambda job: _known(frame.of(job).memory),
     "time": lambda frame: lambda job: -job.elapsed,
-    "left": lambda frame: lambda job: job.time_limit - job.elapsed if job.time_limit else _BIG,
+    "left": lambda frame: _left,
 }
 
 
