@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -57,6 +58,26 @@ def test_nobody_can_pass_off_his_process_as_another_users_job():
     with a_process(FG_JOB_DIR=f"{RUN}/job/7.1") as pid:
         found = seen(pid, uid=os.geteuid() + 1)
     assert (found.owners, found.readings[0].external) == ({}, 5 << 30)
+
+
+SETUID = "import os; os.setresuid(65534, 0, 0); print(flush=True); input()"
+
+
+@pytest.mark.root
+def test_a_process_of_a_job_that_executed_a_setuid_program_is_its_jobs():
+    mark = {"FG_JOB_DIR": f"{RUN}/job/7.1"}
+    with subprocess.Popen([sys.executable, "-c", SETUID], stdin=-1, stdout=-1, env=mark) as process:
+        assert process.stdout.readline()
+        assert os.stat(f"/proc/{process.pid}").st_uid == 0
+        assert seen(process.pid, uid=65534).owners == {process.pid: 7}
+        process.communicate(b"\n")
+
+
+def test_a_process_whose_pid_another_user_has_got_meanwhile_is_a_strangers(monkeypatch):
+    with a_process(FG_JOB_DIR=f"{RUN}/job/7.1") as pid:
+        owners = iter([os.geteuid(), os.geteuid() + 1])
+        monkeypatch.setattr(gpumonitor, "owner_of", lambda pid: next(owners))
+        assert seen(pid).owners == {}
 
 
 @pytest.mark.parametrize(

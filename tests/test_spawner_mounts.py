@@ -12,6 +12,8 @@ import pytest
 
 import fakecuda
 import fgshim
+import silent
+from awaiting import PATIENCE, rest
 from fakecuda import Card, FakeDriver
 from fakehost import copy_etc, why_not
 from fgshim import region
@@ -372,22 +374,54 @@ def test_a_process_that_joins_a_job_of_an_unprivileged_user_has_its_namespaces(p
     assert own.split()[1] != os.readlink("/proc/self/ns/user")
 
 
+def until_alone(shepherd):
+    """Wait until a shepherd has no child but the script."""
+    children = Path(f"/proc/{shepherd}/task/{shepherd}/children")
+    while len(children.read_text().split()) > 1:
+        rest()
+
+
 @pytest.mark.userns
 def test_nothing_joins_a_script_in_mounts_that_its_user_made(spawner, place, fenced):
     """There, a program such as su would read the user's own /etc, and run as root."""
     if subprocess.run([*AS_NOBODY, "unshare", "-Urm", "true"], stderr=-3).returncode:
         pytest.skip("this host gives users no namespaces")
-    gate = Gate(place / "gate")
+    gate, agent = Gate(place / "gate"), place / "agent"
+    agent.write_text(f"#!/bin/sh\necho joined >{gate.path}\n")
+    agent.chmod(0o755)
     wait = "while :; do sleep 1000 & wait \\$!; done"
     script = f"trap 'echo answered >{gate.path}' USR1; echo ready >{gate.path}; {wait}"
-    words = fenced | {"env": fenced["env"] | {"FG_PYTHON": shutil.which("cat")}}
+    words = fenced | {"env": fenced["env"] | {"FG_PYTHON": str(agent)}}
     job = spawner.launch(f'#!/bin/sh\nexec unshare -Urm sh -c "{script}"\n', **words)
     assert gate.line() == "ready"
     job.order(JOIN, 7)
     job.order(DELIVER, signal.SIGUSR1, SHELL)  # obeyed after that
     assert gate.line() == "answered"
-    shepherd = job.answer.pid
-    begun = Path(f"/proc/{shepherd}/task/{shepherd}/children").read_text().split()
+    until_alone(job.answer.pid)
+    job.order(DELIVER, signal.SIGUSR1, SHELL)
+    assert gate.line() == "answered"
     job.order(CANCEL)
     job.over()
-    assert len(begun) == 1
+
+
+@silent.needs_fuse
+def test_a_script_that_waits_inside_an_execution_makes_no_shepherd_wait_for_its_namespaces(place, fenced):
+    unread = place / "unread"
+    unread.touch()
+    wait, gate = Gate(place / "map"), Gate(place / "gate")
+    program = shutil.copy(silent.executing_program(), place / "executing")
+    script = f"#!/bin/sh\nexec {program} {unread} 65534 itself <{wait.path} >{gate.path}\n"
+    words = fenced | {"env": fenced["env"] | {"FG_PYTHON": "/bin/true"}, "grace": 20, "last_wait": 100}
+    with silent.unread(unread) as file, spawning(place, before=in_host(place)) as spawner:
+        job = spawner.launch(script, **words)
+        pid = gate.number()
+        with subprocess.Popen(["cat", file.place], stdout=subprocess.DEVNULL):
+            try:
+                assert file.is_read.wait(PATIENCE)
+                os.write(wait.fd, b"\n")
+                silent.until_it_waits(pid)
+                job.order(JOIN, 7)
+                job.order(CANCEL)
+                assert job.result().cause == "cancel"
+            finally:
+                file.release()

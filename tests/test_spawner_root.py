@@ -448,6 +448,7 @@ def test_a_user_who_stops_and_continues_the_removal_of_a_directory_does_not_prol
         job = spawner.launch(PYTHON + FULL, job=number, tmpdir=private, env=env, last_wait=100, **home)
         up.line()
         if (ended := child_that_empties(job.answer.pid)) is not None:
+            assert Path(f"/proc/{job.answer.pid}/comm").read_text() == "fg:empty\n"
             stop_and_continue(ended)
         assert job.result().exit_code == 0
         if os.listdir(private):

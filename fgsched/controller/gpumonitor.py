@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -186,15 +185,15 @@ def _by_directory(run: str, running: Mapping[int, Job]) -> dict[str, Job]:
 
 
 def _of_environment(pid: int, directories: Mapping[str, Job]) -> int | None:
-    """Return the job that FG_JOB_DIR of a process names, if the process runs as the job's user."""
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return None
+    """Return the job that FG_JOB_DIR of a process names, if the process runs as the job's user.
+
+    The owner is asked for again after the variables: the pid may have been reused by another user's process.
+    """
+    uid = owner_of(pid)
     if all(job.uid != uid for job in directories.values()):
         return None
     job = directories.get(started_with(pid, "FG_JOB_DIR"))
-    return job.id if job and job.uid == uid else None
+    return job.id if job and job.uid == owner_of(pid) else None
 
 
 # -- the watchdog -----------------------------------------------------------------------------------

@@ -61,8 +61,8 @@ from fgsched.domain.vendor import VendorFacts
 from fgsched.gpus.ownership import Ownership, dismiss
 from fgsched.launch import regions
 from fgsched.launch.arbiter import Arbiter
+from fgsched.launch.hostwait import HostWaits
 from fgsched.launch.launcher import Cgroups, LaunchCheck, Launcher, Ports
-from fgsched.launch.opening import Opening
 from fgsched.launch.regions import Unhooked
 from fgsched.launch.rundir import RunDir
 from fgsched.lifecycle.enforcement import MountPlan, compute_policy_of
@@ -307,7 +307,7 @@ class Controller:
             oom_kills=self._launcher.oom_kills,
             refusal=partial(regions.refusal, str(self._launcher.run.path)),
             unhooked=Unhooked(self._launcher.shepherd).of,
-            opening=Opening(self._launcher.shepherd).of,
+            host_wait=HostWaits(self._launcher.shepherd).of,
         )
 
     def _dispatching(self, about: ControllerInfo, live: Live) -> Dispatcher:

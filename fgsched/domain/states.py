@@ -94,6 +94,7 @@ class Reason(Enum):
     DEPENDENCY_NEVER = "DependencyNeverSatisfied"
     BEGIN_TIME = "BeginTime"  # --begin, or the pause before a restart
     HOST_SHORTAGE = "HostShortage"  # no space, processes or files at its start: see its warning
+    HOST_WAIT = "HostWait"  # running: its start or its end waits for a file system: see its warning
     ARRAY_TASK_LIMIT = "JobArrayTaskLimit"  # the maximum of its array's tasks are running
     HELD_USER = "JobHeldUser"
     HELD_ADMIN = "JobHeldAdmin"

@@ -4,7 +4,7 @@ adopted    the program of the job of an adopted process: wait for it, pass signa
 arbiter    the arbiter, which gives the jobs of each shared GPU their turns
 fence      fences: the hook and a region for programs that are no jobs
 launcher   launch attempts of jobs, send commands to their shepherds, and clean up after them
-opening    what a job waits for whose script is not executed yet
+hostwait   what a job waits for at its start or its end: a file system that does not answer
 regions    the regions of running jobs, in which the hook accounts GPU memory
 rundir     the run directory: claims and results of attempts, which outlive every process
 shepherds  follow the shepherds of running jobs, and send them commands as signals with a value

@@ -240,7 +240,11 @@ def _group(job: JobInfo) -> str:
 
 @reads("state", "reason", "indices")
 def _gpus_or_reason(job: JobInfo) -> str:
-    return (indices(job.indices) or "-") if job.state.holds else f"({job.reason.word})"
+    reason = f"({job.reason.word})"
+    if not job.state.holds:
+        return reason
+    gpus = indices(job.indices) or "-"
+    return f"{gpus} {reason}" if job.reason is Reason.HOST_WAIT else gpus
 
 
 @reads("state", "reason")

@@ -4,7 +4,7 @@
 # than a copy, and lets the child leave the reason of a failure in the slot. While both run, the shepherd
 # sleeps in sigtimedwait.
 #
-# Exports: apply_rlimits, bind_to_cpus, start_child, take_identity.
+# Exports: apply_rlimits, bind_to_cpus, name_step, start_child, take_identity.
 # Needs: cgroup (join_cgroups); files (empty_path, is_empty); mounts (take_mounts); priority (sharing,
 #   spare_no_more, stand_as_a_login); prove (prove_fence, refuse); state (Slot, arguments, fail, is_full,
 #   job_variable, launch, nothing_blocked, path_of, variables, wall); text (put_number, work_path); user
@@ -51,7 +51,7 @@ cdef int open_for_job(Slot *slot, const char *path, int flags, int onto) noexcep
 
 
 cdef void name_step(const char *step) noexcept nogil:
-    """Show in `comm` what this process does: it may wait for a file system that does not answer (launch/opening.py)."""
+    """Show in `comm` what this process does: it may wait for a file system that does not answer (launch/hostwait.py)."""
     prctl(PR_SET_NAME, step, 0, 0, 0)
 
 

@@ -11,6 +11,7 @@ cdef char join_stack[16384]
 cdef char join_name[64]
 cdef char *join_words[8]
 cdef pid_t joining  # the last agent; 0: the script may not be executed yet
+cdef int join_main  # pidfd of the script; -1: the job has no namespaces of its own
 cdef int join_users, join_mounts  # descriptors of the script's namespaces; -1: those of the shepherd
 cdef Slot joined  # a copy, because a failed step writes its reason to the slot
 
@@ -23,28 +24,23 @@ cdef int open_namespace(pid_t pid, const char *kind) noexcept nogil:
 
 
 cdef int open_namespaces() noexcept nogil:
-    """Open the namespaces of the script, which is not reaped yet, if the job has its own.
+    """Open the namespaces of the script, if the job has its own. Runs in the agent, as the script can make it wait.
 
-    Refuse mounts that belong to a user namespace of the script: the process that joins is in the host's user
-    namespace, where su would be root and read the user's own /etc.
+    The pid of the script is not reused while its pidfd takes signals. Refuse mounts that belong to a user namespace of
+    the script: the process that joins is in the host's user namespace, where su would be root and read the user's own /etc.
     """
     global join_users, join_mounts
     join_users = join_mounts = -1
-    if not launch.head.flags & OWN_MOUNTS:
+    if join_main < 0:
         return 0
     if launch.head.flags & OWN_USERS:
         join_users = open_namespace(joined.main, b"user")
         if join_users < 0:
             return -1
     join_mounts = open_namespace(joined.main, b"mnt")
-    return 0 if join_mounts >= 0 and (join_users >= 0 or fg_owns_namespace(join_mounts)) else -1
-
-
-cdef void close_namespaces() noexcept nogil:
-    if join_users >= 0:
-        close(join_users)
-    if join_mounts >= 0:
-        close(join_mounts)
+    if join_mounts < 0 or (join_users < 0 and not fg_owns_namespace(join_mounts)):
+        return -1
+    return <int> syscall(SYS_pidfd_send_signal, join_main, 0, NULL, 0)
 
 
 cdef int enter_namespaces() noexcept nogil:
@@ -58,7 +54,7 @@ cdef int join_steps() noexcept nogil:
     if join_cgroups(&joined) < 0:
         return -1
     bind_to_cpus()
-    if enter_namespaces() < 0 or take_identity(&joined) < 0:
+    if open_namespaces() < 0 or enter_namespaces() < 0 or take_identity(&joined) < 0:
         return -1
     if chdir(joined.text + joined.cwd) < 0 and chdir(b"/") < 0:
         return -1
@@ -80,6 +76,7 @@ cdef int join_child(void *unused) noexcept nogil:
 
 cdef void join_job(const Slot *slot, int number) noexcept nogil:
     """Start the agent with the number of its caller. The caller repeats a request that had no effect."""
+    global join_main
     if slot.lost or slot.phase >= ENDED or slot.cause != BY_EXIT or slot.suspended_at or slot.main == 0:
         return
     if fg_load(&sharing):  # the script, or an earlier agent, is not executed yet
@@ -95,9 +92,14 @@ cdef void join_job(const Slot *slot, int number) noexcept nogil:
     join_words[5] = join_name
     join_words[6] = NULL
     memcpy(&joined, slot, sizeof(Slot))
-    if open_namespaces() == 0:
-        spare_no_more()
-        fg_store(&sharing, 1)
-        if clone(join_child, join_stack + sizeof(join_stack), SHARES_MEMORY | SIGCHLD, NULL, &joining, NULL, &sharing) < 0:
-            fg_store(&sharing, 0)
-    close_namespaces()
+    join_main = -1
+    if launch.head.flags & OWN_MOUNTS:
+        join_main = <int> syscall(SYS_pidfd_open, slot.main, 0)
+        if join_main < 0:
+            return
+    spare_no_more()
+    fg_store(&sharing, 1)
+    if clone(join_child, join_stack + sizeof(join_stack), SHARES_MEMORY | SIGCHLD, NULL, &joining, NULL, &sharing) < 0:
+        fg_store(&sharing, 0)
+    if join_main >= 0:
+        close(join_main)

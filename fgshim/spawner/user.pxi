@@ -1,7 +1,7 @@
 # Becoming the job's user: for good in a child, or for one look at the file system.
 #
 # Exports: become, empty_as_user, fork_as_user, is_empty_for_user, remove_job_directory, take_login_uid.
-# Needs: files (empty_path, lists_nothing, open_here); mounts (write_word); spare (leave_directory); state (Head, Slot, now, path_of,
+# Needs: child (name_step); files (empty_path, lists_nothing, open_here); mounts (write_word); spare (leave_directory); state (Head, Slot, now, path_of,
 #   place_of, read_small); text (put_number, work_path).
 
 
@@ -105,6 +105,7 @@ cdef void empty_as_user(const Slot *slot, const char *path) noexcept nogil:
     cdef siginfo_t info
     cdef timespec most
     cdef int64_t until = now() + 2 * slot.head.last_wait, left  # the user may stop and continue the child
+    name_step(b"fg:empty")
     cdef pid_t pid = fork_as_user(slot)
     if pid == 0:
         empty_path(path)

@@ -2,12 +2,13 @@
 #
 # Exports: act_on_time, add_use, begin_clearing, mark, next_due, obey, record_end, record_unreaped, set_limit,
 #   watch.
-# Needs: cgroup (oom_kills); join (join_job, joining); priority (sharing, spare_again, spare_at); result (read_region); state (Head,
-#   Slot, now, wall); sweep (begin_sweeping, sweep, sweep_at, sweeper); text (put); tree (deliver, is_dead, kill_job, living,
-#   n_found, stat_field); user (fork_as_user).
+# Needs: cgroup (oom_kills); child (name_step); join (join_job, joining); priority (sharing, spare_again, spare_at); result
+#   (read_region); spare (own_slot); state (Head, Slot, now, wall); sweep (begin_sweeping, sweep, sweep_at, sweeper); text (put,
+#   put_number); tree (deliver, is_dead, kill_job, living, n_found, stat_field); user (fork_as_user).
 
 cdef enum:
     MOST_ROUNDS = 50  # rounds to stop a job that forks all the time
+    SLOWEST_PAUSE = 1000  # ms between two looks for a process that SIGKILL did not end
     START_GRACE = 1000  # ms between SIGTERM and SIGKILL for a job whose script is not executed yet
 
 
@@ -240,6 +241,14 @@ cdef int64_t next_due(const Slot *slot) noexcept nogil:
     return due
 
 
+cdef void name_survivor(const Slot *slot, pid_t pid) noexcept nogil:
+    """Show in the name of this shepherd which process SIGKILL has not ended within a second (launch/hostwait.py)."""
+    cdef char name[64]
+    if own_slot and slot.pause >= SLOWEST_PAUSE:
+        put_number(put(name, b"fg:kill "), pid)
+        name_step(name)
+
+
 cdef int is_given_up(Slot *slot, int64_t at) noexcept nogil:
     """Return, after SIGKILL, whether no process lives, or the wait for the rest has ended.
 
@@ -250,6 +259,7 @@ cdef int is_given_up(Slot *slot, int64_t at) noexcept nogil:
         return 0
     cdef pid_t left = living(slot)
     if left and at - slot.killed_at < slot.head.last_wait:
+        name_survivor(slot, left)
         return 0
     slot.survivor = left
     return 1
@@ -281,7 +291,7 @@ cdef int act_on_time(Slot *slot) noexcept nogil:
         kill_job(slot)
         slot.killed_at = slot.killed_at if slot.killed_at else at
         # A process that SIGKILL does not end at once waits in the kernel: look again, at pauses.
-        slot.pause = slot.pause * 2 + 1 if slot.pause < 500 else 1000
+        slot.pause = slot.pause * 2 + 1 if slot.pause < SLOWEST_PAUSE // 2 else SLOWEST_PAUSE
         slot.kill_at = at + slot.pause
     return 0
 

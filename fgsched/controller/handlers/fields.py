@@ -13,7 +13,7 @@ from fgsched.controller.jobtable import JobTable, class_of, eligible
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NOT_ENDED, PUBLIC, WHOLE, Demand, Hold, Job, JobUsage, Request, getter_of
 from fgsched.domain.jobsteps import JobStep, read_stored
-from fgsched.domain.states import JobState
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
 from fgsched.lifecycle.arrays import format_array, split_reference
 from fgsched.lifecycle.enforcement import compute_policy_of, is_hooked, others_of, preload_of
@@ -31,7 +31,7 @@ class Live(NamedTuple):
     mechanism: Callable[[Job], str] = lambda job: ""  # its pacing method
     refusal: Callable[[Job], str] = lambda job: ""  # its last refused allocation of device memory
     unhooked: Callable[[Job], str] = lambda job: ""  # its processes without the hook
-    opening: Callable[[Job, float], str] = lambda job, now: ""  # for what its start waits
+    host_wait: Callable[[Job, float], str] = lambda job, now: ""  # for what its start or its end waits
     usage: Callable[[Job], JobUsage | None] = lambda job: None  # sums of samples
     now: Callable[[Job], list[protocol.OnGpu]] = lambda job: []  # what the last look showed
     srun_steps: Callable[[Job], list[JobStep]] = lambda job: []  # of a running job
@@ -159,6 +159,11 @@ class CallerView:
             return job.request
         return Request(**{name: getattr(job.request, name) for name in PUBLIC})
 
+    def reason(self, job: Job) -> Reason:
+        if self.live.host_wait(job, self.now):
+            return Reason.HOST_WAIT
+        return self.engine.jobtable.reason(job)
+
     def refused(self, job: Job) -> str:
         return "" if self.is_private(job) else self.live.refusal(job)
 
@@ -221,7 +226,7 @@ _COMPUTED: dict[str, Getter] = {
     "partition": lambda look, job: job.partition or job.request.partition,
     "partition_place": lambda look, job: look.place(job),
     "priority": lambda look, job: look.priority(job),
-    "reason": lambda look, job: look.engine.jobtable.reason(job),
+    "reason": lambda look, job: look.reason(job),
     "cause": lambda look, job: cause(look.engine.jobtable, job),
     "dependency": lambda look, job: job.depends,
     "unmet": lambda look, job: look.unmet.text(job),
@@ -233,7 +238,7 @@ _COMPUTED: dict[str, Getter] = {
     "oom_kills": lambda look, job: look.oom_kills(job),
     "warning": lambda look, job: (
         job.warning
-        or look.live.opening(job, look.now)
+        or look.live.host_wait(job, look.now)
         or kills_note(look.oom_kills(job), job.request.demand.host_memory)
     ),
     "eligible_at": lambda look, job: eligible(job),
