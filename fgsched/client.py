@@ -405,7 +405,7 @@ class _StartPatience:
         self.why = ""  # the command waits, if no controller shows that it is starting
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds until the wait ends; 0 if it has ended."""
         end = self._since + _START if self._until is None else self._until
         return max(0.0, end - time.monotonic())
@@ -418,12 +418,12 @@ class _StartPatience:
     def spend(self, pid: int) -> None:
         """Wait a moment for the controller `pid`; 0: it does not show itself. Raises TimedOut."""
         self.look(pid)
-        time.sleep(min(_PAUSE, self.left))
+        time.sleep(min(_PAUSE, self.seconds_left))
 
     def look(self, pid: int) -> None:
         """Tell the user of a long wait for the controller `pid`. Raises TimedOut at its end."""
         label = f"the controller (pid {pid})" if pid else "the controller"
-        if not self.left:
+        if not self.seconds_left:
             raise TimedOut(f"{label} is still starting", f"Its log tells more: {_logs(self._places)}")
         if self._until is None and not self._is_told and time.monotonic() - self._since >= _SILENT:
             self._is_told = True
@@ -613,7 +613,7 @@ def _await_word(pipe: int, places: Paths, patience: _StartPatience) -> None:
     """
     while not select.select([pipe], [], [], _PAUSE)[0]:
         pid = starting(places.refreshed(os.geteuid()).socket)
-        if pid or patience.left:
+        if pid or patience.seconds_left:
             patience.look(pid)
 
 

@@ -38,14 +38,14 @@ class Reasons(Truth):
                 return self._is_booked(job, shortfall, partition)
             case Reason.RESERVED_FOR_TOP:
                 return self._would_delay(job, partition)
-        if shortfall.who:
+        if shortfall.scope:
             return self._is_at_limit(job, shortfall, partition)
         return not self.fits(job, partition) and self._is_short(job, shortfall, partition)
 
     def _is_at_limit(self, job: Job, shortfall: Shortfall, partition: Partition) -> bool:
         """One more such job would pass the limit that is named."""
         for scope in self.scopes(job, partition.name):
-            if scope.label != shortfall.who:
+            if scope.label != shortfall.scope:
                 continue
             jobs, share, seconds = self.sums(scope)
             demand = job.request.demand
@@ -60,7 +60,7 @@ class Reasons(Truth):
         return False
 
     def _is_booked(self, job: Job, shortfall: Shortfall, partition: Partition) -> bool:
-        reservation = self.policy.reservation(shortfall.who)
+        reservation = self.policy.reservation(shortfall.scope)
         if shortfall.what == "gone":
             return reservation is None or reservation.end <= self.now
         if reservation is None or reservation.end <= self.now:
@@ -131,7 +131,7 @@ class Reasons(Truth):
         lacking: dict[tuple[Reason, str], Callable[[], bool]] = {
             (Reason.RESOURCES, "cpus"): lambda: demand.cpus > self.cpus(),
             (Reason.RESOURCES, "cards"): lambda: (
-                len(self.fitting(demand, partition, rooms)) == shortfall.left
+                len(self.fitting(demand, partition, rooms)) == shortfall.remaining
             ),
             (Reason.RESOURCES, "share"): lambda: (
                 share < shortfall.need and (not demand.share or max(shares) < shortfall.need)

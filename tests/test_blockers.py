@@ -29,8 +29,8 @@ def snapshot(queue, running=(), *, gpus=1, host=PLENTY, limits=LIMITS, policy=No
     return Snapshot(Queue(queue, order), list(running), free, host, limits, now)
 
 
-def running(share, job, *, gpu=0, until=math.inf, who=NO_OWNER):
-    return Running(a_demand(share), (Hold(gpu=gpu, share=share, memory=share),), until, "main", who, job)
+def running(share, job, *, gpu=0, until=math.inf, owner=NO_OWNER):
+    return Running(a_demand(share), (Hold(gpu=gpu, share=share, memory=share),), until, "main", owner, job)
 
 
 def _never(at):
@@ -100,9 +100,9 @@ def limited(**caps):
 
 def test_a_limit_is_lifted_by_the_first_end_of_those_that_fill_it():
     ann, bob = LimitedUser("ann"), LimitedUser("bob")
-    one = QueuedJob(9, a_demand(1000), who=ann)
-    jobs = [running(1000, 3, until=70.0, who=ann), running(1000, 4, until=60.0, who=ann)]
-    jobs.append(running(1000, 5, until=10.0, who=bob))
+    one = QueuedJob(9, a_demand(1000), owner=ann)
+    jobs = [running(1000, 3, until=70.0, owner=ann), running(1000, 4, until=60.0, owner=ann)]
+    jobs.append(running(1000, 5, until=10.0, owner=bob))
     (only,) = blockers(snapshot([one], jobs, policy=limited(running=2)), one)
     assert only.cause.reason is Reason.MAX_JOBS_PER_USER
     assert (only.lift.jobs, only.lift.at) == ((4,), 60.0)
@@ -173,7 +173,7 @@ def test_nothing_is_foretold_behind_a_job_that_never_ends():
 
 def test_the_limit_of_a_user_counts_in_the_forecast_too():
     ann = LimitedUser("ann")
-    queue = [QueuedJob(number, a_demand(1000), 100, who=ann) for number in (1, 2)]
+    queue = [QueuedJob(number, a_demand(1000), 100, owner=ann) for number in (1, 2)]
     there = snapshot(queue, policy=limited(running=1))
     found = _starts(there, lambda job: 100.0, lambda job: job.until, {1, 2})
     assert (found[1].at, found[2].at) == (0.0, 100.0)

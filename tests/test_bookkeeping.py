@@ -36,18 +36,18 @@ class NoJobs:
         pass
 
 
-class Books:
+class Accounting:
     """A Bookkeeper with a real accountant, and the part of the event loop that it needs."""
 
     def __init__(self, path):
         self.path, self.now = path, 1000.0
         self.process = AccountantProcess(path, KEEP)
         self.process.start()
-        self.keeper = Bookkeeper(self.process, NoJobs(), lambda: self.now)
+        self.bookkeeper = Bookkeeper(self.process, NoJobs(), lambda: self.now)
         self.poll = select.poll()
-        self.poll.register(self.keeper.fileno(), select.POLLIN)
+        self.poll.register(self.bookkeeper.fileno(), select.POLLIN)
         self.ended = {}
-        self.keeper.begin(self.watch)
+        self.bookkeeper.begin(self.watch)
 
     def watch(self, pidfd, ended):
         self.ended[pidfd] = ended
@@ -62,13 +62,13 @@ class Books:
                 self.poll.unregister(fd)
                 self.ended.pop(fd)()
             else:
-                self.keeper.receive()
+                self.bookkeeper.receive()
 
     def settle(self):
         """Send and receive until nothing waits."""
-        while self.keeper.waiting or self.keeper._under_way is not None:
-            self.now += self.keeper.due() or 0.0
-            self.keeper.look(self.now)
+        while self.bookkeeper.waiting or self.bookkeeper._under_way is not None:
+            self.now += self.bookkeeper.due() or 0.0
+            self.bookkeeper.look(self.now)
             self.wait()
 
     def close(self):
@@ -78,8 +78,8 @@ class Books:
 
 
 @pytest.fixture
-def books(tmp_path):
-    one = Books(tmp_path / "accounts.db")
+def accounting(tmp_path):
+    one = Accounting(tmp_path / "accounts.db")
     yield one
     one.close()
 
@@ -91,83 +91,87 @@ def gaps(path):
     return found
 
 
-def test_samples_arrive_in_the_accounts(books):
-    books.keeper.send(CARD, minute(0), minute(60))
-    books.keeper.send(Gap(since=120.0, until=180.0, why="driver did not answer"))
-    books.settle()
-    assert sums(books.path, MINUTE) == [(0, 60.0), (60, 60.0)]
-    assert sums(books.path, HOUR) == [(0, 120.0)]
-    assert gaps(books.path) == [Gap(since=120.0, until=180.0, why="driver did not answer")]
-    assert (books.keeper.trouble, books.keeper.file_size > 0, books.keeper.due()) == ("", True, None)
+def test_samples_arrive_in_the_accounts(accounting):
+    accounting.bookkeeper.send(CARD, minute(0), minute(60))
+    accounting.bookkeeper.send(Gap(since=120.0, until=180.0, why="driver did not answer"))
+    accounting.settle()
+    assert sums(accounting.path, MINUTE) == [(0, 60.0), (60, 60.0)]
+    assert sums(accounting.path, HOUR) == [(0, 120.0)]
+    assert gaps(accounting.path) == [Gap(since=120.0, until=180.0, why="driver did not answer")]
+    assert (
+        accounting.bookkeeper.trouble,
+        accounting.bookkeeper.file_size > 0,
+        accounting.bookkeeper.due(),
+    ) == ("", True, None)
 
 
-def test_one_message_is_under_way_at_a_time(books):
-    books.keeper.send(CARD, minute(0))
-    books.keeper.look(0.0)
-    books.keeper.send(minute(60))
-    assert books.keeper.due() is None, "the answer is an event"
-    books.keeper.look(0.0)
-    assert books.keeper.waiting == 1
-    books.settle()
-    assert sums(books.path, MINUTE) == [(0, 60.0), (60, 60.0)]
+def test_one_message_is_under_way_at_a_time(accounting):
+    accounting.bookkeeper.send(CARD, minute(0))
+    accounting.bookkeeper.look(0.0)
+    accounting.bookkeeper.send(minute(60))
+    assert accounting.bookkeeper.due() is None, "the answer is an event"
+    accounting.bookkeeper.look(0.0)
+    assert accounting.bookkeeper.waiting == 1
+    accounting.settle()
+    assert sums(accounting.path, MINUTE) == [(0, 60.0), (60, 60.0)]
 
 
-def test_samples_are_gathered_for_a_second(books):
-    books.keeper.send(CARD, minute(0))
-    assert books.keeper.due() == 0
-    books.keeper.look(0.0)
-    books.wait()
-    books.keeper.send(minute(60))
-    assert books.keeper.due() == 1.0
-    books.keeper.look(0.0)
-    assert books.keeper.waiting == 1
-    books.settle()
-    assert sums(books.path, MINUTE) == [(0, 60.0), (60, 60.0)]
+def test_samples_are_gathered_for_a_second(accounting):
+    accounting.bookkeeper.send(CARD, minute(0))
+    assert accounting.bookkeeper.due() == 0
+    accounting.bookkeeper.look(0.0)
+    accounting.wait()
+    accounting.bookkeeper.send(minute(60))
+    assert accounting.bookkeeper.due() == 1.0
+    accounting.bookkeeper.look(0.0)
+    assert accounting.bookkeeper.waiting == 1
+    accounting.settle()
+    assert sums(accounting.path, MINUTE) == [(0, 60.0), (60, 60.0)]
 
 
-def test_what_a_killed_accountant_did_not_acknowledge_is_sent_to_the_next(books):
-    books.keeper.send(CARD, minute(0))
-    os.kill(books.process.pid, signal.SIGSTOP)
-    books.keeper.look(0.0)
-    os.kill(books.process.pid, signal.SIGKILL)
-    books.wait()
-    assert books.keeper.trouble == "the accountant has ended"
-    assert books.keeper.due() > 0, "another one is started after a pause"
-    books.keeper.look(0.0)
-    assert books.process.pid == 0
-    books.now += 2
-    books.keeper.look(0.0)
-    assert books.process.pid
-    books.settle()
-    assert sums(books.path, MINUTE) == [(0, 60.0)]
-    assert books.keeper.trouble == ""
+def test_what_a_killed_accountant_did_not_acknowledge_is_sent_to_the_next(accounting):
+    accounting.bookkeeper.send(CARD, minute(0))
+    os.kill(accounting.process.pid, signal.SIGSTOP)
+    accounting.bookkeeper.look(0.0)
+    os.kill(accounting.process.pid, signal.SIGKILL)
+    accounting.wait()
+    assert accounting.bookkeeper.trouble == "the accountant has ended"
+    assert accounting.bookkeeper.due() > 0, "another one is started after a pause"
+    accounting.bookkeeper.look(0.0)
+    assert accounting.process.pid == 0
+    accounting.now += 2
+    accounting.bookkeeper.look(0.0)
+    assert accounting.process.pid
+    accounting.settle()
+    assert sums(accounting.path, MINUTE) == [(0, 60.0)]
+    assert accounting.bookkeeper.trouble == ""
 
 
-def test_a_restarted_accountant_does_not_read_half_a_message(books):
-    os.kill(books.process.pid, signal.SIGSTOP)
-    books.keeper.send(CARD, *(minute(60 * one, memory=0.1 * one) for one in range(500)))
-    books.keeper.look(0.0)
-    os.kill(books.process.pid, signal.SIGKILL)
-    books.wait()
-    books.now += 2
-    books.keeper.look(0.0)
-    books.settle()
-    assert len(sums(books.path, MINUTE)) == 500
+def test_a_restarted_accountant_does_not_read_half_a_message(accounting):
+    os.kill(accounting.process.pid, signal.SIGSTOP)
+    accounting.bookkeeper.send(CARD, *(minute(60 * one, memory=0.1 * one) for one in range(500)))
+    accounting.bookkeeper.look(0.0)
+    os.kill(accounting.process.pid, signal.SIGKILL)
+    accounting.wait()
+    accounting.now += 2
+    accounting.bookkeeper.look(0.0)
+    accounting.settle()
+    assert len(sums(accounting.path, MINUTE)) == 500
 
 
-def test_samples_that_cannot_be_stored_for_long_become_a_gap(books):
-    books.keeper._held = HeldSamples(1000)
-    os.kill(books.process.pid, signal.SIGSTOP)
-    books.keeper.send(CARD)
-    books.keeper.look(0.0)
-    books.keeper.send(*(minute(60 * one) for one in range(100)))
-    os.kill(books.process.pid, signal.SIGCONT)
-    books.wait()
-    books.settle()
-    kept = [at for at, _ in sums(books.path, MINUTE)]
+def test_samples_that_cannot_be_stored_for_long_become_a_gap(accounting):
+    accounting.bookkeeper._held = HeldSamples(1000)
+    os.kill(accounting.process.pid, signal.SIGSTOP)
+    accounting.bookkeeper.send(CARD)
+    accounting.bookkeeper.look(0.0)
+    accounting.bookkeeper.send(*(minute(60 * one) for one in range(100)))
+    os.kill(accounting.process.pid, signal.SIGCONT)
+    accounting.wait()
+    accounting.settle()
+    kept = [at for at, _ in sums(accounting.path, MINUTE)]
     assert 0 < len(kept) < 10
     assert kept[-1] == 99 * 60
-    assert gaps(books.path) == [Gap(since=0.0, until=float(kept[0]), why=LOST)]
+    assert gaps(accounting.path) == [Gap(since=0.0, until=float(kept[0]), why=LOST)]
 
 
 def sample(job, peak=0):
@@ -222,35 +226,35 @@ def test_dropped_minutes_are_one_gap_that_comes_first():
     ("error", "code"),
     [(Refused("no", "why"), Exit.REFUSED), (OSError(28, "No space left on device"), Exit.INTERNAL)],
 )
-def test_an_order_that_cannot_begin_is_answered(books, error, code):
+def test_an_order_that_cannot_begin_is_answered(accounting, error, code):
     answers = []
 
     def begin():
         raise error
 
-    books.keeper.order(Archive(number=0, before=0, file="/nowhere"), begin, answers.append)
-    books.keeper.look(0.0)
+    accounting.bookkeeper.order(Archive(number=0, before=0, file="/nowhere"), begin, answers.append)
+    accounting.bookkeeper.look(0.0)
     assert [answer.exit for answer in answers] == [code]
-    books.keeper.send(CARD, minute(0))
-    books.settle()
-    assert sums(books.path, MINUTE) == [(0, 60.0)]
+    accounting.bookkeeper.send(CARD, minute(0))
+    accounting.settle()
+    assert sums(accounting.path, MINUTE) == [(0, 60.0)]
 
 
-def test_while_the_accounts_cannot_be_written_nothing_is_lost_and_the_pauses_grow(books, caplog):
-    books.path.write_bytes(b"no database" * 1000)
-    books.keeper.send(CARD, minute(0))
+def test_while_the_accounts_cannot_be_written_nothing_is_lost_and_the_pauses_grow(accounting, caplog):
+    accounting.path.write_bytes(b"no database" * 1000)
+    accounting.bookkeeper.send(CARD, minute(0))
     pauses = []
     for _ in range(3):
-        books.keeper.look(0.0)
-        books.wait()
-        pauses.append(books.keeper.due())
-        books.now += books.keeper.due()
+        accounting.bookkeeper.look(0.0)
+        accounting.wait()
+        pauses.append(accounting.bookkeeper.due())
+        accounting.now += accounting.bookkeeper.due()
     assert pauses == [1.0, 2.0, 4.0]
-    assert "not a database" in books.keeper.trouble
+    assert "not a database" in accounting.bookkeeper.trouble
     assert len(caplog.records) == 1, "it is told once"
-    books.path.unlink()
-    books.settle()
-    assert sums(books.path, MINUTE) == [(0, 60.0)]
+    accounting.path.unlink()
+    accounting.settle()
+    assert sums(accounting.path, MINUTE) == [(0, 60.0)]
     assert [record.message for record in caplog.records[1:]] == ["the accounts can be written again"]
 
 
@@ -273,32 +277,32 @@ class OneJob(NoJobs):
         self.returns += 1
 
 
-def test_a_job_that_cannot_be_written_is_given_back_and_comes_again(books):
-    books.keeper._jobs = jobs = OneJob()
-    books.path.write_bytes(b"no database" * 1000)
-    books.keeper.look(books.now)
-    books.wait()
+def test_a_job_that_cannot_be_written_is_given_back_and_comes_again(accounting):
+    accounting.bookkeeper._jobs = jobs = OneJob()
+    accounting.path.write_bytes(b"no database" * 1000)
+    accounting.bookkeeper.look(accounting.now)
+    accounting.wait()
     assert (jobs.returns, jobs.kept) == (1, [])
-    books.path.unlink()
-    books.now += books.keeper.due()
-    books.keeper.look(books.now)
-    books.settle()
+    accounting.path.unlink()
+    accounting.now += accounting.bookkeeper.due()
+    accounting.bookkeeper.look(accounting.now)
+    accounting.settle()
     assert (jobs.returns, jobs.kept) == (1, [JOB.id])
 
 
-def test_at_the_end_what_waits_is_stored(books):
-    books.keeper.send(CARD, minute(0))
-    books.keeper.finish()
-    books.process.close()
-    assert sums(books.path, MINUTE) == [(0, 60.0)]
+def test_at_the_end_what_waits_is_stored(accounting):
+    accounting.bookkeeper.send(CARD, minute(0))
+    accounting.bookkeeper.finish()
+    accounting.process.close()
+    assert sums(accounting.path, MINUTE) == [(0, 60.0)]
 
 
 def test_a_message_that_the_accountant_cannot_read_is_reported_and_not_awaited_forever(tmp_path):
-    books = Books(tmp_path / "accounts.db")
-    books.keeper.send(CARD)
-    books.process._unsent += b"no JSON "
-    books.keeper.look(books.now)
-    books.wait()
-    books.close()
-    assert "cannot be read" in books.keeper.trouble
-    assert books.keeper.waiting == 1
+    accounting = Accounting(tmp_path / "accounts.db")
+    accounting.bookkeeper.send(CARD)
+    accounting.process._unsent += b"no JSON "
+    accounting.bookkeeper.look(accounting.now)
+    accounting.wait()
+    accounting.close()
+    assert "cannot be read" in accounting.bookkeeper.trouble
+    assert accounting.bookkeeper.waiting == 1

@@ -46,7 +46,7 @@ def test_a_job_that_would_run_into_a_reservation_waits_and_a_shorter_one_does_no
     decided = decide(queue, [a_booking()])
     assert started(decided) == [2]
     shortfall = decided.shortfall(JobClass(a_demand(5000), 101))
-    assert (shortfall.reason, shortfall.what, shortfall.who) == (Reason.RESERVATION, "room", "r")
+    assert (shortfall.reason, shortfall.what, shortfall.scope) == (Reason.RESERVATION, "room", "r")
 
 
 def test_a_job_without_a_limit_runs_into_every_reservation():
@@ -186,7 +186,9 @@ def test_nothing_else_has_what_is_reserved_and_its_own_jobs_have_no_more(found, 
             job, lasts = waiting.pop(start.job_id)
             until = now + job.time_limit if job.time_limit else math.inf
             over = now + (job.time_limit * lasts / 12 if job.time_limit else 5 * lasts)
-            one = Running(job.demand, start.holds, until, id=job.id, who=job.who, reservation=job.reservation)
+            one = Running(
+                job.demand, start.holds, until, id=job.id, owner=job.owner, reservation=job.reservation
+            )
             busy[start.job_id] = (one, over)
         check(kept, [each for each, _ in busy.values()], now)
     for job, _ in waiting.values():

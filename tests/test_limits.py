@@ -54,7 +54,7 @@ def test_one_more_job_is_too_many_and_the_reason_says_of_what(scope, jobs, gpus,
     assert usage_count.blocking_limit("main", ANN, 0, 0) is None
     usage_count.take("main", ANN, 0, 0)
     shortfall = usage_count.blocking_limit("main", ANN, 0, 0)
-    assert (shortfall.reason, shortfall.total, shortfall.who) == (jobs, 1, label)
+    assert (shortfall.reason, shortfall.total, shortfall.scope) == (jobs, 1, label)
     assert (usage_count.blocking_limit("main", BOB, 0, 0) is not None) is for_bob
 
 
@@ -64,7 +64,12 @@ def test_gpus_are_counted_by_the_share_that_is_held(scope, jobs, gpus, for_bob, 
     usage_count.take("main", ANN, 3000, 0)
     assert usage_count.blocking_limit("main", ANN, 2000, 0) is None
     shortfall = usage_count.blocking_limit("main", ANN, 2500, 0)
-    assert (shortfall.reason, shortfall.need, shortfall.left, shortfall.total) == (gpus, 2500, 2000, 5000)
+    assert (shortfall.reason, shortfall.need, shortfall.remaining, shortfall.total) == (
+        gpus,
+        2500,
+        2000,
+        5000,
+    )
     assert why(shortfall) == f"limit reached: needs 0.25 of a GPU; {label} may use 0.2 more (limit 0.5)"
 
 
@@ -75,7 +80,7 @@ def test_minutes_are_what_was_used_what_runs_may_use_and_what_is_asked(scope):
     usage_count.take("main", ANN, 0, 100.0)
     assert usage_count.blocking_limit("main", ANN, 0, 300.0) is None
     shortfall = usage_count.blocking_limit("main", ANN, 0, 301.0)
-    assert (shortfall.reason, shortfall.need, shortfall.left, shortfall.total) == (
+    assert (shortfall.reason, shortfall.need, shortfall.remaining, shortfall.total) == (
         Reason.ACCOUNT_GPU_MINUTES,
         6,
         5,

@@ -35,7 +35,9 @@ def test_whole_cards_are_given_in_order():
 def test_a_whole_job_never_shares_a_card():
     held = [Hold(gpu=0, share=1, memory=1)]
     found = place(a_demand(WHOLE), free(a_gpu(0), holds=held), LIMITS)
-    assert found == Shortfall(Reason.RESOURCES, "share", gpu=0, need=WHOLE, left=WHOLE - 1, total=WHOLE - 1)
+    assert found == Shortfall(
+        Reason.RESOURCES, "share", gpu=0, need=WHOLE, remaining=WHOLE - 1, total=WHOLE - 1
+    )
 
 
 def test_a_job_of_several_whole_cards_is_told_how_many_are_free():
@@ -89,7 +91,7 @@ def test_a_type_is_any_part_of_the_model_whatever_its_dashes():
 
 def test_a_drained_card_takes_nobody():
     found = place(a_demand(5000), free(a_gpu(0, state=GpuState.DRAINED)), LIMITS)
-    assert found == Shortfall(Reason.GPU_DRAINED, "cards", need=1, left=0, total=1)
+    assert found == Shortfall(Reason.GPU_DRAINED, "cards", need=1, remaining=0, total=1)
 
 
 def test_no_more_jobs_on_a_card_than_the_site_allows():

@@ -314,7 +314,12 @@ def test_host_memory_is_handed_out_once_and_told_in_figures():
     decided = decide(queue, host=HostRoom(4, GIB), limits=FEW)
     assert started(decided) == {1: []}
     shortfall = decided.shortfall(JobClass(Demand(host_memory=1), 0))
-    assert (shortfall.what, shortfall.need, shortfall.left, shortfall.total) == ("host memory", 1, 0, GIB)
+    assert (shortfall.what, shortfall.need, shortfall.remaining, shortfall.total) == (
+        "host memory",
+        1,
+        0,
+        GIB,
+    )
 
 
 def test_the_cpus_that_just_suffice_are_not_what_is_short():

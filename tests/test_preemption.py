@@ -205,9 +205,9 @@ def test_cpus_are_made_free_too():
 def test_qualities_of_service_make_room_in_their_order(mine, its, yields):
     low, high = Qos(name="low"), Qos(name="high", priority=5, preempt=("low",))
     policy = Policy(qos=(low, high))
-    waits = replace(day(5000, GIB), partitions=("main",), who=LimitedUser("ann", "", mine))
+    waits = replace(day(5000, GIB), partitions=("main",), owner=LimitedUser("ann", "", mine))
     snapshot, occupants = a_scene([(1, 0, WHOLE, GIB, NOW - 9, "main")], [waits], policy=policy, gpus=1)
-    occupants = [Occupant(occupants[0].job._replace(who=LimitedUser("bob", "", its)), NOW - 9, True)]
+    occupants = [Occupant(occupants[0].job._replace(owner=LimitedUser("bob", "", its)), NOW - 9, True)]
     snapshot = replace(snapshot, running=[occupants[0].job])
     assert bool(victims(snapshot, waits, occupants)) is yields
 

@@ -49,7 +49,7 @@ def test_large_jobs_or_small_ones_are_favoured_by_the_part_of_the_host():
 
 def test_who_used_less_has_more_and_who_is_not_known_all():
     found = [
-        factors(JobClass(a_demand(1), who=LimitedUser(user)), fairshare=100).fairshare
+        factors(JobClass(a_demand(1), owner=LimitedUser(user)), fairshare=100).fairshare
         for user in ("ann", "bob", "eve")
     ]
     assert found == [25, 100, 100]
@@ -59,7 +59,7 @@ def test_the_highest_quality_of_service_has_all_of_its_weight():
     qualities = (Qos(name="normal"), Qos(name="high", priority=50), Qos(name="urgent", priority=200))
     policy = Policy(qos=qualities, weights=Weights(**NO_WEIGHTS | {"qos": 100}))
     found = [
-        order(policy).factors(JobClass(a_demand(1), who=LimitedUser(qos=name)), 0, 0).qos
+        order(policy).factors(JobClass(a_demand(1), owner=LimitedUser(qos=name)), 0, 0).qos
         for name in ("", "high", "urgent", "gone")
     ]
     assert found == [0, 25, 100, 0]
@@ -83,7 +83,7 @@ jobs = st.lists(
         st.integers(1, 10**6),
         st.just(a_demand(WHOLE)),
         partitions=st.sampled_from([("a",), ("b",), ("c", "a")]),
-        who=st.builds(LimitedUser, st.sampled_from(["ann", "bob"])),
+        owner=st.builds(LimitedUser, st.sampled_from(["ann", "bob"])),
         nice=st.integers(-20, 20),
         since=st.integers(0, 200).map(float),
     ),
@@ -124,8 +124,8 @@ def test_time_alone_never_turns_the_order_of_two_alike_round(first, later, now, 
 
 def test_a_queue_that_is_ordered_anew_goes_by_the_new_order():
     waiting = [
-        QueuedJob(1, a_demand(WHOLE), who=LimitedUser("ann")),
-        QueuedJob(2, a_demand(WHOLE), who=LimitedUser("bob")),
+        QueuedJob(1, a_demand(WHOLE), owner=LimitedUser("ann")),
+        QueuedJob(2, a_demand(WHOLE), owner=LimitedUser("bob")),
     ]
     queue = Queue(waiting, order())
     free, host, limits = (

@@ -88,7 +88,7 @@ def test_a_queue_that_lost_commits_comes_back_with_what_it_has(tmp_path):
     path = killed(tmp_path / "queue.db", tmp_path / "left")
     before = path.read_bytes()
     found = recovered(path)
-    assert (found.commits, found.lost, found.last_job) == (1, [(4, 5)], 5)
+    assert (found.commits, found.missing_jobs, found.last_job) == (1, [(4, 5)], 5)
     assert (found.held, found.under_way, found.without_script) == ([3], [2], [])
     jobs = standing(path)
     assert [(job.id, job.state, job.held) for job in jobs.values()] == [
@@ -161,7 +161,7 @@ def test_what_lies_on_other_pages_than_the_damaged_one_is_saved(tmp_path):
     with pytest.raises(StorageError):
         standing(path)
     found = recovered(path)
-    (lost,) = found.lost
+    (lost,) = found.missing_jobs
     saved = standing(path) if found.rows["job"] < 999 else {}
     assert saved == {}
     assert found.rows["job"] == 2000 - (lost[1] - lost[0] + 1)
@@ -201,7 +201,7 @@ def test_what_no_queue_can_have_is_left_out_and_counted(tmp_path):
         db.execute("UPDATE job SET held = 'me' WHERE id = 1")
     db.close()
     found = recovered(path)
-    assert (found.refused, found.lost, found.rows["job"]) == ({"job": 1}, [(1, 1)], 2)
+    assert (found.refused, found.missing_jobs, found.rows["job"]) == ({"job": 1}, [(1, 1)], 2)
 
 
 @pytest.mark.parametrize("offset", [0, 16, 28, 40, 100, 108])
@@ -342,7 +342,7 @@ def test_what_follows_damage_in_the_write_ahead_log_is_saved(tmp_path, seed):
     with pytest.raises(StorageError):
         standing(path)
     found = recovered(path)
-    assert (found.commits, found.lost, found.held) == (0, [], list(range(1, 13)))
+    assert (found.commits, found.missing_jobs, found.held) == (0, [], list(range(1, 13)))
     assert len(found.doubtful) <= 1
 
 

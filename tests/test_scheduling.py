@@ -139,8 +139,8 @@ def test_a_job_that_a_limit_keeps_back_reserves_nothing_and_keeps_nobody_back():
     policy = Policy(partitions=(Partition(name="only", per_user=Limits(running=1)),))
     busy = [Running(a_demand(2500), (), 100.0, "only", LimitedUser("ann"))]
     jobs = [
-        QueuedJob(1, a_demand(WHOLE), 50, partitions=("only",), who=LimitedUser("ann")),
-        QueuedJob(2, a_demand(WHOLE), 500, partitions=("only",), who=LimitedUser("bob")),
+        QueuedJob(1, a_demand(WHOLE), 50, partitions=("only",), owner=LimitedUser("ann")),
+        QueuedJob(2, a_demand(WHOLE), 500, partitions=("only",), owner=LimitedUser("bob")),
     ]
     free, order = rooms([a_gpu(0)], [], {}), PriorityBasis(policy=policy)
     decided = plan(Queue(jobs, order), busy, free, HostRoom(9, 2**50), limits=LIMITS, now=0.0)
@@ -163,9 +163,9 @@ def test_nobody_takes_the_place_within_a_limit_that_the_first_job_needs(what, mo
     policy = Policy(partitions=(Partition(name="main"),), accounts=(lab,))
     held = (Hold(gpu=0, share=2500, memory=1),)
     busy = [Running(a_demand(2500), held, 10.0, "main", LimitedUser("bob", "lab"))]
-    first = QueuedJob(1, a_demand(WHOLE, gpus=2), 10, who=LimitedUser("ann", "lab"))
-    small = QueuedJob(2, a_demand(2500), 8, who=LimitedUser("bob", "lab"), since=1.0)
-    other = QueuedJob(3, a_demand(2500), 8, who=LimitedUser("bob"), since=1.0)
+    first = QueuedJob(1, a_demand(WHOLE, gpus=2), 10, owner=LimitedUser("ann", "lab"))
+    small = QueuedJob(2, a_demand(2500), 8, owner=LimitedUser("bob", "lab"), since=1.0)
+    other = QueuedJob(3, a_demand(2500), 8, owner=LimitedUser("bob"), since=1.0)
     decided = decide([first, small, other], busy, policy)
     assert decided.reserved["main"].job == 1
     assert [start.job_id for start in decided.starts] == starts

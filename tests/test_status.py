@@ -31,7 +31,7 @@ PROMTOOL = shutil.which("promtool")
 
 
 def share(job, user, part, kind, left=3600.0):
-    return GpuPart(job=job, user=user, name="x", share=part, kind=kind, left=left)
+    return GpuPart(job=job, user=user, name="x", share=part, kind=kind, time_left=left)
 
 
 with history.zone():

@@ -41,7 +41,7 @@ def test_failures_of_the_host_are_counted_in_words():
 
 
 def test_a_limit_is_told_with_its_figures():
-    short = Shortfall(Reason.MAX_JOBS_PER_USER, "running", need=1, left=-1, total=2, who="ann")
+    short = Shortfall(Reason.MAX_JOBS_PER_USER, "running", need=1, remaining=-1, total=2, scope="ann")
     assert why(short) == "limit reached: ann already has 3 running jobs (limit 2)"
 
 
@@ -73,7 +73,7 @@ def test_preemption_has_a_sentence_for_each_outcome():
 
 def test_what_removes_a_blocker_is_told_with_the_name_of_the_job():
     assert remedy(Blocker(Gate(reason=Reason.HELD_USER)), "12_3") == "with fgctl release 12_3"
-    gone = Blocker(Shortfall(Reason.RESERVATION, "gone", who="exam"))
+    gone = Blocker(Shortfall(Reason.RESERVATION, "gone", scope="exam"))
     assert remedy(gone, 4) == "without the reservation: fgctl update job=4 reservation="
     ends = Blocker(Shortfall(Reason.RESOURCES, "share"), Unblock(jobs=(3, 4)))
     assert remedy(ends, 4) == "when jobs 3-4 end (they have no time limit)"
@@ -81,7 +81,7 @@ def test_what_removes_a_blocker_is_told_with_the_name_of_the_job():
 
 def test_a_start_that_is_not_known_has_a_reason_where_one_is_known():
     behind = Blocker(Shortfall(Reason.RESOURCES, "share"), Unblock(jobs=(3,)))
-    down = Blocker(Shortfall(Reason.PARTITION_DOWN, who="main"))
+    down = Blocker(Shortfall(Reason.PARTITION_DOWN, scope="main"))
     unlimited, many = "a job ahead of it has no time limit", "too many jobs are ahead of it"
     assert unknown_start([behind], is_behind_too_many=False) == f"start time unknown: {unlimited}"
     assert unknown_start([behind], is_behind_too_many=True) == f"start time unknown: {many}"
@@ -89,7 +89,9 @@ def test_a_start_that_is_not_known_has_a_reason_where_one_is_known():
 
 
 def test_a_job_above_a_limit_is_told_that_no_end_of_another_job_helps():
-    short = Shortfall(Reason.MAX_GPUS_PER_USER, need=40000, left=0, total=20000, who="ann in partition main")
+    short = Shortfall(
+        Reason.MAX_GPUS_PER_USER, need=40000, remaining=0, total=20000, scope="ann in partition main"
+    )
     beyond = Blocker(short, Unblock(jobs=(3,), at=AT))
     assert why(short) == "limit exceeded: needs 4 of a GPU; ann in partition main may use at most 2"
     assert remedy(beyond, 4) == "with fewer GPUs, or in another partition"

@@ -225,7 +225,7 @@ class Life:
         engine.site.configure(site.config)
         self._run_programs()
         self._open_desks()
-        self._keep_books()
+        self._open_accounts()
         engine.recover(wall)
         engine.turn([], wall)
         with suppress(Unreadable):
@@ -257,7 +257,7 @@ class Life:
         self.prospects = ExplainHandlers(engine, jobs.tried)
         self.handlers = [jobs, partitions, ReservationHandlers(engine)]
 
-    def _keep_books(self) -> None:
+    def _open_accounts(self) -> None:
         site, agenda = self.site, self.site.agenda
         path = site.path.with_name("accounts.db")
         self.accounts = PastJobs(path)
@@ -266,7 +266,7 @@ class Life:
         self.mover = VirtualMover(self.store, self.accounts, table, site.config.move_after)
         self.accountant = VirtualAccountant(path, agenda, site.delay)
         self.keeper = Bookkeeper(self.accountant, self.mover, lambda: agenda.now)  # type: ignore[arg-type]
-        with suppress(Unreadable):  # accounts without their log: as Books.begin
+        with suppress(Unreadable):  # accounts without their log: as Accounts.begin
             self.store.raise_ids(self.accounts.last_id())
         self.keeper.begin(lambda pidfd, ended: None)
         keep = Retention(site.config.keep_scripts, site.config.keep_scripts_size)

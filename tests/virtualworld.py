@@ -28,7 +28,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Job
 from fgsched.hooks.programs import HookRun
 from fgsched.mail.spool import Spool
-from virtualbooks import Books
+from virtualaccounts import AccountFiles
 from virtualcontroller import Life, Place
 from virtualhost import Agenda, Faults, VirtualHost
 from virtualprograms import SITES, Post, Program, Programs
@@ -144,7 +144,9 @@ class VirtualWorld:
             *(self.programs, self.post, self.note),
         )
         self.place.lost_answer = lambda: self.draw.random() < self.weather.answer
-        self.books = Books(directory / "accounts.db", directory.with_name(f"{directory.name}.books"))
+        self.accounts = AccountFiles(
+            directory / "accounts.db", directory.with_name(f"{directory.name}.accounts")
+        )
         self.users = Users(self, random.Random(f"{seed} users"))
         self.checks = Checks(self)
         self.place.told = self.checks.answered
@@ -453,18 +455,18 @@ class VirtualWorld:
 
     def lose_log(self) -> None:
         """The log of the accounts is removed: after a kill of all processes, or below the accountant."""
-        books = self.books
-        if self.life is None or books.is_lost or not books.has_log:
+        accounts = self.accounts
+        if self.life is None or accounts.is_lost or not accounts.has_log:
             return
         is_killed = self.draw.random() < 0.7
         if is_killed:
             self.crashed()
-            if not books.has_log:  # a loss of power took the newest record of the commit file as well
+            if not accounts.has_log:  # a loss of power took the newest record of the commit file as well
                 return
         self.counts["logs of the accounts lost"] += 1
         self.note(f"log of the accounts lost, {is_killed=}")
-        books.lose(is_killed=is_killed)
-        for file in (books.path, books.path.with_suffix(".commits")):
+        accounts.lose(is_killed=is_killed)
+        for file in (accounts.path, accounts.path.with_suffix(".commits")):
             self.disk.write_back(file)  # half a minute goes by before the next loss of power
         self.agenda.after(self.draw.uniform(HOUR, 2 * DAY), self.mend_accounts)
 
@@ -474,7 +476,7 @@ class VirtualWorld:
         if self.life is not None:
             return
         try:
-            self.books.mend(is_found=self.draw.random() < 0.3)
+            self.accounts.mend(is_found=self.draw.random() < 0.3)
         except (StorageError, OSError) as error:
             self.note(f"accounts not mended: {type(error).__name__}")
             if self.disk.is_cut:

@@ -264,11 +264,11 @@ class Checks:
         self._no_internal_error(life)
         for known in self._world.users.known.values():
             for job_id in known.ids:
-                if job_id not in self.finals and job_id not in self._world.books.lost:
+                if job_id not in self.finals and job_id not in self._world.accounts.lost:
                     try:
                         record = life.store.past(job_id)
                     except Unreadable:  # it has moved
-                        self._must(self._world.books.is_lost, "the accounts cannot be read")
+                        self._must(self._world.accounts.is_lost, "the accounts cannot be read")
                         continue
                     self._must(record is not None, f"job {job_id} was acknowledged, and is lost")
                     assert record is not None
@@ -296,7 +296,7 @@ class Checks:
     def is_drained(self) -> bool:
         """Whether no job can end any more."""
         life = self._world.life
-        if life is None or self._world.host.alive or self._world.books.is_lost:
+        if life is None or self._world.host.alive or self._world.accounts.is_lost:
             return False
         table = life.engine.jobtable
         return all(is_waiting(job) and table.reason(job).value in FOR_EVER for job in table.jobs.values())
@@ -338,7 +338,7 @@ class Checks:
     def _every_job_is_accounted_once(self, life: Life) -> None:
         ended = {number for number, job in self.jobs.items() if job.state.is_final}
         open_arrays = {job.array for job in life.engine.jobtable.jobs.values() if job.array}
-        lost = self._world.books.lost
+        lost = self._world.accounts.lost
         for known in self._world.users.known.values():
             for job_id in set(known.ids) - lost:
                 self._must(job_id in self.jobs, f"job {job_id} was acknowledged, and is lost")
@@ -390,7 +390,7 @@ class Checks:
             if job.state is JobState.COMPLETED:
                 last = ran[-1] if ran else None
                 self._must(last and last.status == 0, f"job {job_id} is called COMPLETED: {last}")
-        for job_id in self._world.users.cancelled - self._world.books.lost:
+        for job_id in self._world.users.cancelled - self._world.accounts.lost:
             self._must(self.jobs[job_id].state.is_final, f"job {job_id} was cancelled, and is open")
 
     def _programs_have_run(self) -> None:
@@ -420,7 +420,7 @@ class Checks:
         for name, letter in post.sent:
             assert isinstance(letter, JobMail)
             job = self.jobs.get(letter.job)
-            if letter.job in self._world.books.lost:
+            if letter.job in self._world.accounts.lost:
                 continue
             self._must(job is not None, f"mail {name} is about no job")
             assert job is not None

@@ -571,10 +571,10 @@ def _recovery_text(places: Paths, report: Recovered) -> list[str]:
         lines.append("How many commits are missing is not known.")
     else:
         lines.append(f"Commits that are missing: {report.commits}.")
-    if report.lost:
-        ranges = (f"{low}-{high}" if high > low else str(low) for low, high in report.lost)
+    if report.missing_jobs:
+        ranges = (f"{low}-{high}" if high > low else str(low) for low, high in report.missing_jobs)
         lines.append(
-            f"Ids without a job: {_ranges(ranges, len(report.lost))}. The next job gets"
+            f"Ids without a job: {_ranges(ranges, len(report.missing_jobs))}. The next job gets"
             f" {report.last_job + 1}."
         )
     lines += _about_jobs(report)

@@ -227,7 +227,7 @@ def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
             name=job.name,
             share=part,
             kind=kinds.get((job.id, gpu.uuid)) or _guess(info),
-            left=view.time_left(job),
+            time_left=view.time_left(job),
         )
         for job, part in parts.jobs
     ]

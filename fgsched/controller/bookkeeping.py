@@ -369,7 +369,7 @@ def _failed(number: int, error: FgschedError) -> Answer:
 # -- the accounts as parts of the controller -----------------------------------------------------------
 
 
-class Books:
+class Accounts:
     """The accounts of a controller: moved jobs, the move, and the accountant, if there is one."""
 
     def __init__(
@@ -384,13 +384,13 @@ class Books:
         self.past_jobs = PastJobs(places.accounts)
         store.use_moved(self.past_jobs)
         self._mover = Mover(store, self.past_jobs, Site(jobtable, socket.gethostname()), config.move_after)
-        self.keeper = Bookkeeper(accountant, self._mover, time.monotonic) if accountant is not None else None
+        self.bookkeeper = Bookkeeper(accountant, self._mover, time.monotonic) if accountant else None
         self._store = store
 
     @property
     def send(self) -> Callable[..., None] | None:
         """Send records to the accountant; None: the controller keeps no accounts."""
-        return self.keeper.send if self.keeper is not None else None
+        return self.bookkeeper.send if self.bookkeeper is not None else None
 
     def begin(self, watch: Callable[[Any, Callable[[], None]], None], watch_once: Watch, wall: float) -> None:
         """Take part in the event loop. `wall` in epoch seconds."""
@@ -399,24 +399,24 @@ class Books:
             self.past_jobs.read_runs(wall - _REMEMBERED)
         except Unreadable as error:
             log.warning("%s %s", error.cause, error.remedy)
-        if self.keeper is not None:
-            watch(self.keeper, self.keeper.receive)
-            self.keeper.begin(watch_once)
+        if self.bookkeeper is not None:
+            watch(self.bookkeeper, self.bookkeeper.receive)
+            self.bookkeeper.begin(watch_once)
 
     @property
     def trouble(self) -> str:
         """Why the accounts cannot be written; "": they can, or the settings disable them."""
-        return self.keeper.trouble if self.keeper is not None else ""
+        return self.bookkeeper.trouble if self.bookkeeper is not None else ""
 
     @property
     def due(self) -> float | None:
         """The seconds until `look` has something to do; None if nothing is due."""
-        return self.keeper.due() if self.keeper is not None else None
+        return self.bookkeeper.due() if self.bookkeeper is not None else None
 
     def look(self, wall: float) -> None:
         """Send the next message to the accountant, if it is time. `wall` in epoch seconds."""
-        if self.keeper is not None:
-            self.keeper.look(wall)
+        if self.bookkeeper is not None:
+            self.bookkeeper.look(wall)
 
     def back_up(self, file: str, then: Then) -> None:
         """Copy queue and accounts into `file`; `then` is called with the answer. Raises Refused."""
@@ -426,7 +426,7 @@ class Books:
             self._store.hold_file(hold=False)
             then(answer)
 
-        self._keeper().order(order, lambda: self._store.hold_file(hold=True), told)
+        self._enabled_bookkeeper().order(order, lambda: self._store.hold_file(hold=True), told)
 
     def archive(self, file: str, before: int, then: Then) -> None:
         """Move records from before `before` (epoch seconds) to `file`; `then` gets the answer.
@@ -434,18 +434,18 @@ class Books:
         Raises:
             Refused: there are no accounts.
         """
-        self._keeper().order(Archive(number=0, before=before, file=file), lambda: None, then)
+        self._enabled_bookkeeper().order(Archive(number=0, before=before, file=file), lambda: None, then)
 
     def note(self, warned: Warned) -> None:
         """Store the warning or action of a policy. Raises Refused if there are no accounts."""
-        self._keeper().send(warned)
+        self._enabled_bookkeeper().send(warned)
 
-    def _keeper(self) -> Bookkeeper:
-        if self.keeper is None:
+    def _enabled_bookkeeper(self) -> Bookkeeper:
+        if self.bookkeeper is None:
             raise Refused(
                 "this controller keeps no accounts", "Set enabled = true in [accounting] and restart it."
             )
-        return self.keeper
+        return self.bookkeeper
 
     def ended(self) -> None:
         """Note that jobs have ended."""
@@ -455,13 +455,13 @@ class Books:
         """Use changed settings."""
         self._mover.move_after = config.move_after
         self._mover.ended(time.monotonic())
-        if self.keeper is not None:
-            self.keeper.keep(keep_of(config))
+        if self.bookkeeper is not None:
+            self.bookkeeper.keep(keep_of(config))
 
     def close(self) -> None:
         """Send the waiting samples without waiting for an answer, and close the accounts."""
-        if self.keeper is not None:
-            self.keeper.finish()
+        if self.bookkeeper is not None:
+            self.bookkeeper.finish()
         self.past_jobs.close()
 
 

@@ -75,7 +75,7 @@ def pending(job: Job, count: int = 1) -> QueuedJob:
         request.time_limit,
         count,
         partitions=partitions_of(job),
-        who=owner_of(job),
+        owner=owner_of(job),
         nice=request.nice,
         # A task with a separate row is ahead of the rest of its array.
         since=since if job.task is None else math.nextafter(since, 0),

@@ -19,7 +19,7 @@ from fgsched import __version__, gpus
 from fgsched.config.load import load
 from fgsched.config.schema import Config
 from fgsched.controller.audit import ACTIONS, Audit, file_writer
-from fgsched.controller.bookkeeping import Books
+from fgsched.controller.bookkeeping import Accounts
 from fgsched.controller.daemon import HelperProcesses
 from fgsched.controller.decisionlog import decision_log
 from fgsched.controller.enforcementcheck import EnforcementCheck
@@ -35,7 +35,7 @@ from fgsched.controller.gpumonitor import (
 from fgsched.controller.gpustate import ContextCosts, GpuStates
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo
-from fgsched.controller.handlers.accounts import BooksHandlers, ReportHandlers
+from fgsched.controller.handlers.accounts import AccountsHandlers, ReportHandlers
 from fgsched.controller.handlers.adopt import AdoptHandlers, ListedProcesses, ProcessHandlers, host_user_of
 from fgsched.controller.handlers.dispatch import Dispatcher
 from fgsched.controller.handlers.events import EventReaders
@@ -262,9 +262,9 @@ class Controller:
         )
         self._engine.site.configure(config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
-        self._books = Books(helpers.accountant, places, config, store, lambda: self._engine.jobtable)
+        self._accounts = Accounts(helpers.accountant, places, config, store, lambda: self._engine.jobtable)
         self._mailroom = MailerControl(self._engine.mail, helpers.mailer)
-        self._sampling = Sampling(self._engine, helpers.host_users, self._books.send, sampled)
+        self._sampling = Sampling(self._engine, helpers.host_users, self._accounts.send, sampled)
         self._processes = ListedProcesses()
         self._gputime = self._sharing()
         self._inventory_retry = self._retried()
@@ -293,7 +293,7 @@ class Controller:
             context=self._contexts.of,
             spaces=launching.spaces,
             pids=launching.pids,
-            accounts_note=lambda: self._books.trouble,
+            accounts_note=lambda: self._accounts.trouble,
             queue_note=lambda: self._store.trouble,
         )
 
@@ -338,7 +338,7 @@ class Controller:
                     self._sampling.user_name,
                     lambda: engine.jobtable.jobs,
                 ),
-                BooksHandlers(self._books, loop),
+                AccountsHandlers(self._accounts, loop),
                 self._reports,
                 self._readers,
             ],
@@ -391,7 +391,7 @@ class Controller:
             self._gate,
             interval=config.interval,
             looks=[self._processes.keep],
-            record=self._sampling.add_look if self._books.keeper is not None else None,
+            record=self._sampling.add_look if self._accounts.bookkeeper is not None else None,
             answers={
                 gpus.INVENTORY: lambda answer: self._inventory_retry.hear(answer, time.monotonic()),
             },
@@ -446,7 +446,7 @@ class Controller:
                 lambda: cleaner.step(clock()),
                 lambda: cleaner.due(clock()),
             ),
-            _Timed("the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due),
+            _Timed("the bookkeeping", lambda: self._accounts.look(time.time()), lambda: self._accounts.due),
             _Timed("the programs of the site", self._hooks.look, lambda: self._hooks.due),
             _Timed("the MPS daemons", self._mps.look, lambda: self._mps.due),
             _Timed("the readers of events", self._readers.look, lambda: self._readers.due),
@@ -495,7 +495,7 @@ class Controller:
                 self._after_round()
         self._cleaner.close()
         self._loop.faults.run("the samples", self._sampling.finish)
-        self._books.close()
+        self._accounts.close()
         self._reports.close()
         self._hooks.close()
         self._mps.close(self._engine.mps.servers, [*self._engine.jobtable.holding.values()])
@@ -551,14 +551,14 @@ class Controller:
     def _watch_edges(self) -> None:
         host_users, presence = self._helpers.host_users, self._presence
         self._loop.watch(self._helpers.sampler, self._monitor.process_answers)
-        self._books.begin(self._loop.watch, self._loop.watch_once, time.time())
+        self._accounts.begin(self._loop.watch, self._loop.watch_once, time.time())
         if self._helpers.mailer is not None:
             self._loop.watch(self._helpers.mailer, self._mailroom.receive)
             self._helpers.mailer.begin(self._loop.watch_once, lambda: None)
         self._reports.begin()
         self._loop.watch(self._hooks, self._hooks.receive)
         self._loop.watch(self._mps, self._mps.receive)
-        self._sampling.begin(self._books.past_jobs)
+        self._sampling.begin(self._accounts.past_jobs)
         for lookup in (host_users, *self._helpers.sessions):
             if lookup.has_helper:
                 self._loop.watch(lookup, partial(self._wake, lookup.receive))
@@ -616,7 +616,7 @@ class Controller:
         self._hooks.configure(config.hooks)
         self._mps.configure(config, self._helpers.inventory)
         self._pruner.configure(_keep(config), time.monotonic())
-        self._books.configure(config)
+        self._accounts.configure(config)
         self._sampling.configure(config.interval)
         self._gpus.configure(
             interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
@@ -638,7 +638,7 @@ class Controller:
         ended, self._engine.ended = self._engine.ended, []
         if ended:
             self._pruner.ended(time.monotonic())
-            self._books.ended()
+            self._accounts.ended()
             self._sampling.ended(ended)
             self._mps.forget(ended)
         self._dispatcher.waiters.answer_ended(ended, self._engine.jobtable)

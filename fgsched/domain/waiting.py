@@ -9,21 +9,25 @@ from msgspec import Struct
 from fgsched.domain.job import Hold, Job
 from fgsched.domain.states import JobState, Reason
 
+_DOCUMENT_KEYS = {"remaining": "left", "scope": "who"}  # the names in JSON documents; never rename one
 
-class Shortfall(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="shortfall"):
+
+class Shortfall(
+    Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="shortfall", rename=_DOCUMENT_KEYS
+):
     """The binding reason why a demand cannot be placed, with its figures.
 
-    The unit of `need`, `left` and `total` follows from `reason` and `what`: ten-thousandths of a GPU, bytes,
-    seconds, seconds since the epoch, or a number of things.
+    The unit of `need`, `remaining` and `total` follows from `reason` and `what`: ten-thousandths of a GPU,
+    bytes, seconds, seconds since the epoch, or a number of things.
     """
 
     reason: Reason
     what: str = ""  # the short resource: "share", "memory", "cards", "jobs", "cpus", "host memory" …
     gpu: int | None = None  # index of the GPU that comes closest
     need: int = 0
-    left: int = 0  # of that, on `gpu` or within the limit
+    remaining: int = 0  # of that, on `gpu` or within the limit
     total: int = 0  # on all GPUs together; the limit; or bytes that processes outside fgsched hold
-    who: str = ""  # the scope of the limit: user, account, partition or reservation
+    scope: str = ""  # of the limit: user, account, partition or reservation
     capacity: int = 0  # ten-thousandths of `gpu` that jobs may hold, if the site oversubscribes it
 
 

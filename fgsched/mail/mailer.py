@@ -59,12 +59,12 @@ _LONGEST_SUBJECT = 400  # characters
 class Later(Exception):
     """The message was not accepted now, and is tried again.
 
-    `left`: the recipients who do not have it; (): all. `is_of_server`: other messages fail, too.
+    `recipients`: those who do not have it; (): all. `is_of_server`: other messages fail, too.
     """
 
-    def __init__(self, why: str, *, left: Sequence[str] = (), is_of_server: bool = True) -> None:
+    def __init__(self, why: str, *, recipients: Sequence[str] = (), is_of_server: bool = True) -> None:
         super().__init__(why)
-        self.left, self.is_of_server = tuple(left), is_of_server
+        self.recipients, self.is_of_server = tuple(recipients), is_of_server
 
 
 class Never(Exception):
@@ -160,10 +160,10 @@ def _password(settings: MailSettings) -> str:
 
 def _judge(refused: Mapping[str, tuple[int, bytes]], to: Sequence[str]) -> None:
     """Raise Later or Never for refused recipients: temporarily refused ones are tried again."""
-    answers = "; ".join(f"{who}: {code} {_text(text)}" for who, (code, text) in refused.items())
-    whos = [who for who in to if who in refused and 400 <= refused[who][0] < 500]
-    if whos:
-        raise Later(answers, left=whos, is_of_server=False)
+    answers = "; ".join(f"{name}: {code} {_text(text)}" for name, (code, text) in refused.items())
+    recipients = [name for name in to if name in refused and 400 <= refused[name][0] < 500]
+    if recipients:
+        raise Later(answers, recipients=recipients, is_of_server=False)
     raise Never(answers)
 
 
@@ -326,8 +326,8 @@ class Mailer:
         except Never as error:
             self._give_up(name, " ".join(str(error).split()), now)
         except Later as error:
-            if error.left:
-                self._note_left(name, replace(letter, to=error.left))
+            if error.recipients:
+                self._note_left(name, replace(letter, to=error.recipients))
             self._put_off(name, letter, error, now)
         else:
             point("mail_after_sending")

@@ -85,7 +85,7 @@ class GpuPart(Struct, frozen=True, kw_only=True):
     name: str
     share: float  # charged, from 0 to 1 of the GPU
     kind: PresentClass  # in the last minute
-    left: float | None = None  # seconds until its time limit; None: it has none
+    time_left: float | None = None  # seconds until its time limit; None: it has none
 
 
 class GpuNow(Struct, frozen=True, kw_only=True):
@@ -534,7 +534,7 @@ def _outside(room: int) -> str:
 
 
 def _block(share: GpuPart, room: int, two: bool) -> Block:
-    remaining = "" if share.left is None or two else duration_text(share.left)
+    remaining = "" if share.time_left is None or two else duration_text(share.time_left)
     if remaining and width_of(share.user) + 1 + len(remaining) <= room:
         return Block(share.kind, share.share, share.user, remaining)
     label = share.user if width_of(share.user) <= room else cut(share.user, room) if room >= _LEAST else ""

@@ -56,7 +56,7 @@ class Capacity:
             seconds = max(0.0, job.until - self._now) if job.until < math.inf else 0.0
             charge = sum(charged(hold, self._usable.get(hold.gpu, 0)) for hold in job.holds)
             share = sum(hold.share for hold in job.holds)
-            usage_count.take(job.partition, job.who, share, charge * seconds / WHOLE)
+            usage_count.take(job.partition, job.owner, share, charge * seconds / WHOLE)
 
     def may_fit(self, group: ClassQueue) -> bool:
         """Return False if the job class certainly does not fit, from a quick check."""
@@ -79,7 +79,7 @@ class Capacity:
         for name in kind.partitions:
             if self._full and (kind.demand, name, self._visibility(kind)) in self._full:
                 continue
-            if self._blocked and (name, kind.who) in self._blocked:
+            if self._blocked and (name, kind.owner) in self._blocked:
                 continue
             if self.blocking_rule(kind, name) is not None:
                 continue
@@ -111,19 +111,19 @@ class Capacity:
             return shortfall
         shortfall = self._usage.blocking_limit(*self._least_usage(kind, partition))
         if shortfall is not None and shortfall.what == "running":
-            self._blocked.add((name, kind.who))
+            self._blocked.add((name, kind.owner))
         return shortfall
 
     def _least_usage(self, kind: JobClass, partition: Partition) -> LimitUsage:
         """Return the least usage of limits that a job of the class causes."""
         gpus, name = kind.demand.gpus, partition.name
         if not gpus or not self._usage.has_limits:
-            return LimitUsage(name, kind.who, 0, 0.0)
+            return LimitUsage(name, kind.owner, 0, 0.0)
         step = self._limits[name].share_step
         costs = [cost(kind.demand, room.gpu, step) for room in self._rooms(partition)]
         share = min((hold.share for hold in costs), default=0)
         charge = min((charged(hold, self._usable[hold.gpu]) for hold in costs), default=0)
-        return LimitUsage(name, kind.who, share * gpus, charge * gpus * kind.time_limit / WHOLE)
+        return LimitUsage(name, kind.owner, share * gpus, charge * gpus * kind.time_limit / WHOLE)
 
     def _rooms(self, partition: Partition) -> list[Room]:
         gpus = partition.gpus
@@ -160,12 +160,14 @@ class Capacity:
         if not is_enough(self._free) or is_enough(self.rooms_for(kind, name)):
             return None
         blocking_reservation = self._calendar.blocking_reservation(until, is_enough)
-        window = {
-            "need": kind.time_limit,
-            "left": blocking_reservation.start,
-            "total": blocking_reservation.end,
-        }
-        return Shortfall(Reason.RESERVATION, "room", who=blocking_reservation.name, **window)
+        return Shortfall(
+            Reason.RESERVATION,
+            "room",
+            need=kind.time_limit,
+            remaining=blocking_reservation.start,
+            total=blocking_reservation.end,
+            scope=blocking_reservation.name,
+        )
 
     def _place(self, kind: JobClass, name: str) -> tuple[Hold, ...] | Shortfall:
         """Return the holds of a job of the class in a partition beside all reservations, or the shortfall."""
@@ -237,7 +239,9 @@ class Capacity:
     def _usage_of(self, kind: JobClass, name: str, holds: Sequence[Hold]) -> LimitUsage:
         """Return the usage of limits by a job with these holds."""
         charge = sum(charged(hold, self._usable[hold.gpu]) for hold in holds)
-        return LimitUsage(name, kind.who, sum(hold.share for hold in holds), charge * kind.time_limit / WHOLE)
+        return LimitUsage(
+            name, kind.owner, sum(hold.share for hold in holds), charge * kind.time_limit / WHOLE
+        )
 
     def take(self, kind: JobClass, partition: str, holds: tuple[Hold, ...]) -> None:
         """Remove the capacity of a job that starts."""
@@ -247,7 +251,7 @@ class Capacity:
         self._host = self._host.less(kind.demand)
         for hold in holds:
             self._free[self._at[hold.gpu]] = self._free[self._at[hold.gpu]].less(hold)
-        self._running.append(Running(kind.demand, holds, until, partition, kind.who, reservation=pool))
+        self._running.append(Running(kind.demand, holds, until, partition, kind.owner, reservation=pool))
         self._calendar.take(holds, until, pool)
         if self._usage.has_limits:
             self._usage.take(*self._usage_of(kind, partition, holds))

@@ -44,7 +44,7 @@ def blockers(snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None) ->
 def _in_partition(snapshot: Snapshot, capacity: Capacity, kind: JobClass, name: str) -> Iterator[Blocker]:
     if (rule := capacity.rule(kind, name)) is not None:
         begins = rule.reason is Reason.RESERVATION and rule.what == "begin"
-        yield Blocker(rule, Unblock(at=float(rule.left)) if begins else UNKNOWN, name)
+        yield Blocker(rule, Unblock(at=float(rule.remaining)) if begins else UNKNOWN, name)
         return
     for scope, shortfall in capacity.limits_reached(kind, name):
         yield Blocker(shortfall, _end_within(snapshot, scope, shortfall), name)
@@ -67,7 +67,7 @@ def _end_within(snapshot: Snapshot, scope: Scope, shortfall: Shortfall) -> Unblo
     inside = [
         job
         for job in snapshot.running
-        if any(limit_scope.key == scope.key for limit_scope in scopes(job.partition, job.who, policy))
+        if any(limit_scope.key == scope.key for limit_scope in scopes(job.partition, job.owner, policy))
     ]
     first = min(inside, key=lambda job: (job.until, job.id), default=None)
     return Unblock((first.id,), _known(first.until)) if first else UNKNOWN
@@ -310,7 +310,7 @@ class _Later(Struct):
     rooms: dict[int, Room]
     host: HostRoom
     ends: list[tuple[float, int, int]]  # a heap of (end time, number of the start, job id)
-    left: dict[int, int]  # queue entry -> number of its jobs that have not started
+    unstarted: dict[int, int]  # queue entry -> number of its jobs that have not started
     boundaries: list[float]  # starts and ends of reservations, in order
     over: list[int] = field(default_factory=list)  # ids of the jobs that have ended
     count: int = 0
@@ -324,7 +324,7 @@ class _Later(Struct):
 
     def start(self, start: JobStart, entry: QueuedJob, until: float, end: float) -> None:
         job = Running(
-            entry.demand, start.holds, until, start.partition, entry.who, start.job_id, entry.reservation
+            entry.demand, start.holds, until, start.partition, entry.owner, start.job_id, entry.reservation
         )
         self.begin(job, end)
         self.host = self.host.less(entry.demand)
@@ -405,14 +405,14 @@ def _take(
     """Start one job of a queue entry at `at`."""
     entry = snapshot.queue.entry(start.job_id)
     assert entry is not None, "it was planned from this queue"
-    if entry.id not in later.left:
+    if entry.id not in later.unstarted:
         entries.append(entry)
-        later.left[entry.id] = entry.count
-    later.left[entry.id] -= 1
+        later.unstarted[entry.id] = entry.count
+    later.unstarted[entry.id] -= 1
     until = at + entry.time_limit if entry.time_limit else math.inf
     later.start(start, entry, until, at + max(1.0, length(entry)))
-    if later.left[entry.id] > 0:
-        snapshot.queue.add(replace(entry, count=later.left[entry.id]))
+    if later.unstarted[entry.id] > 0:
+        snapshot.queue.add(replace(entry, count=later.unstarted[entry.id]))
     else:
         snapshot.queue.remove(entry.id)
 

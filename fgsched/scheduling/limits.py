@@ -99,7 +99,7 @@ class LimitUsage(NamedTuple):
     """The usage of limits by one job."""
 
     partition: str
-    who: LimitedUser
+    owner: LimitedUser
     share: int  # ten-thousandths, on all its GPUs together
     seconds: float  # charged GPU seconds that it may use
 
@@ -155,15 +155,18 @@ class UsageCount:
                         scope.jobs,
                         "running",
                         need=1,
-                        left=limits.running - scope_usage.jobs,
+                        remaining=limits.running - scope_usage.jobs,
                         total=limits.running,
-                        who=scope.label,
+                        scope=scope.label,
                     ),
                 )
             if limits.share and scope_usage.share + share > limits.share:
                 remaining = limits.share - scope_usage.share
                 label, most = scope.label, limits.share
-                yield scope, Shortfall(scope.gpus, "gpus", need=share, left=remaining, total=most, who=label)
+                yield (
+                    scope,
+                    Shortfall(scope.gpus, "gpus", need=share, remaining=remaining, total=most, scope=label),
+                )
             if limits.gpu_seconds:
                 left_s = limits.gpu_seconds - self._used.get(scope.key, 0.0) - scope_usage.seconds
                 if seconds > left_s or left_s <= 0:
@@ -175,13 +178,15 @@ class UsageCount:
                     reason = Reason.ACCOUNT_GPU_MINUTES
                     yield (
                         scope,
-                        Shortfall(reason, "minutes", need=need, left=remaining, total=total, who=scope.label),
+                        Shortfall(
+                            reason, "minutes", need=need, remaining=remaining, total=total, scope=scope.label
+                        ),
                     )
 
     def has_room_beside(self, part: LimitUsage, other: LimitUsage) -> bool:
         """Tell whether a job with usage `part` stays within all limits beside usage `other`."""
-        shared = {scope.key for scope in self._of(other.partition, other.who)}
-        for scope in self._of(part.partition, part.who):
+        shared = {scope.key for scope in self._of(other.partition, other.owner)}
+        for scope in self._of(part.partition, part.owner):
             if scope.key not in shared:
                 continue
             limits, scope_usage = scope.limits, self._used_in.get(scope.key, _UNUSED)
@@ -222,13 +227,13 @@ def check_pending(
 def partition_rule(partition: Partition | None, name: str, time_limit: int) -> Shortfall | None:
     """Return the rule of a partition that prevents a job with this time limit (seconds), or None."""
     if partition is None:
-        return Shortfall(Reason.PARTITION_DOWN, "gone", who=name)
+        return Shortfall(Reason.PARTITION_DOWN, "gone", scope=name)
     if not partition.starts:
         is_inactive = partition.state == INACTIVE
         return Shortfall(
-            Reason.PARTITION_INACTIVE if is_inactive else Reason.PARTITION_DOWN, "state", who=name
+            Reason.PARTITION_INACTIVE if is_inactive else Reason.PARTITION_DOWN, "state", scope=name
         )
     most = partition.most.time
     if most and (not time_limit or time_limit > most):
-        return Shortfall(Reason.PARTITION_TIME_LIMIT, "time", need=time_limit, total=most, who=name)
+        return Shortfall(Reason.PARTITION_TIME_LIMIT, "time", need=time_limit, total=most, scope=name)
     return None

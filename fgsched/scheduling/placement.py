@@ -280,7 +280,7 @@ def shortage(demand: Demand, free: Sequence[Room], limits: HostLimits) -> Shortf
     able = [room for room in free if is_suitable(room.gpu, demand)]
     up = [room for room in able if room.gpu.state is GpuState.OK]
     if len(up) < demand.gpus:
-        return Shortfall(Reason.GPU_DRAINED, "cards", need=demand.gpus, left=len(up), total=len(able))
+        return Shortfall(Reason.GPU_DRAINED, "cards", need=demand.gpus, remaining=len(up), total=len(able))
     if any(room.cleaning for room in up):
         cleaned = sum(1 for room in up if room.cleaning or fits(demand, room, limits))
         if cleaned >= demand.gpus and demand.is_whole:
@@ -289,7 +289,7 @@ def shortage(demand: Demand, free: Sequence[Room], limits: HostLimits) -> Shortf
             )
     if demand.gpus > 1:
         free_now = sum(1 for room in up if fits(demand, room, limits))
-        return Shortfall(Reason.RESOURCES, "cards", need=demand.gpus, left=free_now, total=len(up))
+        return Shortfall(Reason.RESOURCES, "cards", need=demand.gpus, remaining=free_now, total=len(up))
     return _single(demand, up, limits)
 
 
@@ -315,7 +315,7 @@ def _single(demand: Demand, up: Sequence[Room], limits: HostLimits) -> Shortfall
             "memory",
             gpu=best.gpu.index,
             need=need.memory,
-            left=max(0, best.memory),
+            remaining=max(0, best.memory),
             capacity=best.gpu.capacity if best.gpu.is_oversubscribed else 0,
             total=best.external if stranger else sum(max(0, room.memory) for room in up),
         )
@@ -326,7 +326,7 @@ def _single(demand: Demand, up: Sequence[Room], limits: HostLimits) -> Shortfall
         "share",
         gpu=closest.gpu.index,
         need=need.share,
-        left=closest.share,
+        remaining=closest.share,
         total=total,
         capacity=closest.gpu.capacity if closest.gpu.is_oversubscribed else 0,
     )

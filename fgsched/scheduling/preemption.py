@@ -27,8 +27,8 @@ _RANK = {SUSPEND: 0, REQUEUE: 1, CANCEL: 2}
 
 def preempt_rule_for(policy: Policy, kind: JobClass, partition: str, job: Running) -> PreemptRule | None:
     """Return the rule by which a running job may be preempted for this job class in a partition, or None."""
-    victim_partition, victim_quality = policy.partition(job.partition), policy.quality(job.who.qos)
-    own_partition, own_quality = policy.partition(partition), policy.quality(kind.who.qos)
+    victim_partition, victim_quality = policy.partition(job.partition), policy.quality(job.owner.qos)
+    own_partition, own_quality = policy.partition(partition), policy.quality(kind.owner.qos)
     by_partition = (
         victim_partition is not None
         and own_partition is not None
@@ -48,7 +48,7 @@ def preempt_rule_for(policy: Policy, kind: JobClass, partition: str, job: Runnin
 
 def may_preempt(policy: Policy, kind: JobClass) -> bool:
     """Tell whether jobs of this class may preempt any other job."""
-    quality = policy.quality(kind.who.qos)
+    quality = policy.quality(kind.owner.qos)
     if quality is not None and quality.preempt:
         return True
     return any(partition.preempt for name in kind.partitions if (partition := policy.partition(name)))

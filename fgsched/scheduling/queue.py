@@ -25,7 +25,7 @@ class JobClass(NamedTuple):
     demand: Demand
     time_limit: int = 0  # seconds; 0: none
     partitions: tuple[str, ...] = ("main",)
-    who: LimitedUser = NO_OWNER
+    owner: LimitedUser = NO_OWNER
     nice: int = 0
     reservation: str = ""  # of an operator, that they belong to
 
@@ -59,10 +59,10 @@ class PriorityBasis(Struct, frozen=True, kw_only=True):
         weights = self.policy.weights
         return Factors(
             age=weights.age * min(1.0, max(0.0, now - since) / weights.max_age),
-            fairshare=weights.fairshare * self.shares.get((kind.who.account, kind.who.user), 1.0),
+            fairshare=weights.fairshare * self.shares.get((kind.owner.account, kind.owner.user), 1.0),
             size=weights.size * self._size(kind.demand),
             partition=weights.partition * max(map(self._place, kind.partitions), default=0.0),
-            qos=weights.qos * self._quality(kind.who.qos),
+            qos=weights.qos * self._quality(kind.owner.qos),
             nice=kind.nice,
         )
 
@@ -226,14 +226,16 @@ class QueuedJob(Struct, frozen=True, gc=False):
     time_limit: int = 0  # seconds; 0: none
     count: int = 1  # tasks of an array that may start; each is a Start with this id
     partitions: tuple[str, ...] = ("main",)
-    who: LimitedUser = NO_OWNER
+    owner: LimitedUser = NO_OWNER
     nice: int = 0
     since: float = 0.0  # begin of the wait, in seconds since the epoch
     reservation: str = ""  # the operator's reservation of the job
 
     @property
     def kind(self) -> JobClass:
-        return JobClass(self.demand, self.time_limit, self.partitions, self.who, self.nice, self.reservation)
+        return JobClass(
+            self.demand, self.time_limit, self.partitions, self.owner, self.nice, self.reservation
+        )
 
 
 class ClassQueue:
@@ -417,7 +419,7 @@ class Queue:
             time_limit,
             self.count(job_id),
             partitions=partitions,
-            who=limited_user,
+            owner=limited_user,
             nice=nice,
             since=group.since(job_id),
             reservation=reservation,

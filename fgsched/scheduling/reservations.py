@@ -30,7 +30,7 @@ class Running(NamedTuple):
     holds: tuple[Hold, ...]
     until: float = math.inf  # when its time limit ends it, seconds since the epoch
     partition: str = "main"
-    who: LimitedUser = NO_OWNER
+    owner: LimitedUser = NO_OWNER
     id: int = 0
     reservation: str = ""  # of an operator, that it belongs to
 
@@ -86,13 +86,13 @@ def attempt(
     if host.fits(demand):
         return place(demand, free, limits, host)
     if demand.cpus > host.cpus:
-        return Shortfall(Reason.RESOURCES, "cpus", need=demand.cpus, left=host.cpus, total=limits.cpus)
+        return Shortfall(Reason.RESOURCES, "cpus", need=demand.cpus, remaining=host.cpus, total=limits.cpus)
     if demand.host_memory > host.memory:
         need, total = demand.host_memory, limits.host_memory
-        return Shortfall(Reason.RESOURCES, "host memory", need=need, left=host.memory, total=total)
+        return Shortfall(Reason.RESOURCES, "host memory", need=need, remaining=host.memory, total=total)
     shortfall = {name: count for name, count in demand.resources if count > host.resources.get(name, 0)}
     name, need = next(iter(shortfall.items()))
-    return Shortfall(Reason.LICENSES, name, need=need, left=host.resources.get(name, 0))
+    return Shortfall(Reason.LICENSES, name, need=need, remaining=host.resources.get(name, 0))
 
 
 def reserve(
@@ -307,7 +307,7 @@ def reservation_rule(
 ) -> Shortfall | None:
     """Return why a reservation cannot start a job with this time limit (seconds) now, or None."""
     if reservation is None or reservation.end <= now:
-        return Shortfall(Reason.RESERVATION, "gone", who=name)
+        return Shortfall(Reason.RESERVATION, "gone", scope=name)
     if now < reservation.start:
         against = "begin"
     elif not time_limit or now + time_limit > reservation.end:
@@ -315,7 +315,12 @@ def reservation_rule(
     else:
         return None
     return Shortfall(
-        Reason.RESERVATION, against, who=name, need=time_limit, left=reservation.start, total=reservation.end
+        Reason.RESERVATION,
+        against,
+        scope=name,
+        need=time_limit,
+        remaining=reservation.start,
+        total=reservation.end,
     )
 
 

@@ -240,7 +240,9 @@ class Recovered:
     held: list[int] = field(default_factory=list)  # jobs that wait, held
     under_way: list[int] = field(default_factory=list)  # jobs that ran
     without_script: list[int] = field(default_factory=list)  # pending jobs whose scripts are lost
-    lost: list[tuple[int, int]] = field(default_factory=list)  # first and last id of jobs that are not there
+    missing_jobs: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # first and last id of jobs that are not there
     last_job: int = 0
 
 
@@ -405,7 +407,7 @@ class _Rows:
         before = 0
         for number in (*sorted(self._jobs), recovered.last_job + 1):
             if number > before + 1:
-                recovered.lost.append((before + 1, number - 1))
+                recovered.missing_jobs.append((before + 1, number - 1))
             before = number
 
 

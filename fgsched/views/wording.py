@@ -154,9 +154,9 @@ _known_why = lru_cache(maxsize=4096)(_why)
 def _shortfall(short: Shortfall) -> str:
     if short.reason is Reason.RESERVATION:
         return _RESERVATIONS[short.what].format(
-            who=short.who,
+            who=short.scope,
             need_time=format_limit(short.need),
-            start=shown_time(short.left),
+            start=shown_time(short.remaining),
             end=shown_time(short.total),
         )
     what = "card" if short.what == "share" and short.need == WHOLE else short.what
@@ -165,14 +165,14 @@ def _shortfall(short: Shortfall) -> str:
         text = _BEYOND
     if _is_without_gpu(short):
         text = _NO_GPU
-    amounts = {"need": short.need, "left": max(0, short.left), "total": short.total}
-    used = short.total - short.left
+    amounts = {"need": short.need, "left": max(0, short.remaining), "total": short.total}
+    used = short.total - short.remaining
     if short.capacity:
         text += f" (oversubscribed: jobs may hold {format_share(short.capacity)} of it)"
     return text.format(
         gpu=short.gpu,
         what=short.what,
-        who=short.who,
+        who=short.scope,
         used=used,
         jobs="job" if used == 1 else "jobs",
         cpus="CPU" if short.need == 1 else "CPUs",

@@ -16,7 +16,7 @@ from fgsched.accounting.messages import Answer
 from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import Warned
 from fgsched.config.schema import Config
-from fgsched.controller.bookkeeping import Books
+from fgsched.controller.bookkeeping import Accounts
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.registration import serves_apart
@@ -35,18 +35,18 @@ from fgsched.server import ClientConnection
 from fgsched.system.safeopen import refuse_unless_safe
 
 
-class BooksHandlers:
+class AccountsHandlers:
     """Answer the requests of `calls` after the accountant has carried them out."""
 
-    def __init__(self, books: Books, loop: EventLoop) -> None:
-        self._books, self._loop = books, loop
+    def __init__(self, accounts: Accounts, loop: EventLoop) -> None:
+        self._accounts, self._loop = accounts, loop
 
     @serves_apart(protocol.BackUp)
     def _back_up(self, connection: ClientConnection, caller: Caller, call: protocol.BackUp) -> None:
         _refuse_others(caller)
         _refuse_unsafe(call.file)
         answer = partial(_backup_of, connection)
-        self._books.back_up(call.file, partial(self._answer_client, connection, answer))
+        self._accounts.back_up(call.file, partial(self._answer_client, connection, answer))
         connection.is_waiting = True
 
     @serves_apart(protocol.ArchiveJobs)
@@ -54,7 +54,7 @@ class BooksHandlers:
         _refuse_others(caller)
         _refuse_unsafe(call.file)
         answer = partial(_archive_of, connection)
-        self._books.archive(call.file, call.before, partial(self._answer_client, connection, answer))
+        self._accounts.archive(call.file, call.before, partial(self._answer_client, connection, answer))
         connection.is_waiting = True
 
     @serves_apart(protocol.NoteWarning)
@@ -63,7 +63,7 @@ class BooksHandlers:
         warned = Warned(
             at=time.time(), job=call.job, policy=call.policy, finding=call.finding, action=call.action
         )
-        self._books.note(warned)
+        self._accounts.note(warned)
         self._loop.finish(connection, lambda: connection.succeed(protocol.ArchiveContents(jobs=1)))
 
     def _answer_client(

@@ -10,7 +10,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.store import files
 
 
-class Books:
+class AccountFiles:
     """The files of the accounts. `lost` are the jobs that were accepted as lost."""
 
     def __init__(self, path: Path, copies: Path) -> None:
