@@ -88,10 +88,10 @@ class Acme:
 
 def main() -> None:
     """Run a controller; print a line when it is ready."""
-    from fgsched.controller.__main__ import attend
+    from fgsched.controller.__main__ import run_controller
 
     vendors.VENDORS.append(Acme())
-    attend(ready=lambda: print("ready", flush=True))
+    run_controller(ready=lambda: print("ready", flush=True))
 
 
 if __name__ == "__main__":

@@ -257,7 +257,7 @@ def test_a_script_of_a_job_enters_its_container_and_is_unchanged_behind_two_line
     assert (first, rest) == (b"#!/bin/sh", script)
     assert second.startswith(b'exec "$FG_PYTHON" -I -m fgsched.interactive.containers --image=/img ')
     (tmp_path / "script").write_bytes(text)
-    words = containers._script_words([str(tmp_path / "script"), "x y"], str(tmp_path))
+    words = containers._write_script([str(tmp_path / "script"), "x y"], str(tmp_path))
     assert words == ["/usr/bin/python3", "-u", str(tmp_path / "script"), "x y"]
     assert (tmp_path / "script").read_bytes() == script
 
@@ -310,8 +310,8 @@ def test_a_container_without_the_hook_has_the_uuids_of_the_job_or_step(words):
         ("GPU-a", "GPU-a"),
         ("", ""),
     ):
-        assert containers._visible(listed, environ, hooked=False) == uuids
-        assert containers._visible(listed, environ, hooked=True) == listed
+        assert containers._visible_devices(listed, environ, hooked=False) == uuids
+        assert containers._visible_devices(listed, environ, hooked=True) == listed
 
 
 @pytest.mark.parametrize(

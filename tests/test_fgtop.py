@@ -14,7 +14,7 @@ import history
 from fgsched.cli.top import plain
 from fgsched.cli.top.layout import plain as as_text
 from fgsched.cli.top.layout import screen
-from fgsched.cli.top.snapshot import Frame, LookHistory, difference, gpu_classes, kinds, means
+from fgsched.cli.top.snapshot import Frame, LookHistory, gpu_classes, kinds, means, use_between
 from fgsched.cli.top.view import SORTS, Action, TopUser, View, chosen, press
 from fgsched.domain.states import JobState
 from fgsched.domain.text import width_of as width
@@ -192,7 +192,7 @@ def test_without_samples_nothing_is_known_and_nothing_is_zero():
     found = LookHistory().frame(CARDS, [running(7, "mei", "x", [0], 100, None, 0, 40, 600, 3600)], NOW, HOST)
     assert (found.now[7].sm, found.now[7].memory, found.now[7].kind) == (None, None, "charged")
     assert found.classes()["charged"] == 1.0
-    assert difference(usage(0, 0, 0), None).sm is None
+    assert use_between(usage(0, 0, 0), None).sm is None
 
 
 def test_the_history_keeps_an_hour_and_leaves_gaps_blank():

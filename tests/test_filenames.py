@@ -7,9 +7,11 @@ from msgspec.structs import replace
 
 from builders import a_job
 from fgsched.domain.job import Request
-from fgsched.lifecycle.filenames import Values, expand, left_alone, needs_the_job, output_path, unknown
+from fgsched.lifecycle.filenames import PatternValues, expand, left_alone, needs_the_job, output_path, unknown
 
-VALUES = Values(job_id=128, name="train", user="ann", home="/home/ann", host="box", restarts=2, gpus=(0, 3))
+VALUES = PatternValues(
+    job_id=128, name="train", user="ann", home="/home/ann", host="box", restarts=2, gpus=(0, 3)
+)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,7 @@ def test_a_pattern_becomes_a_file_name(pattern, name):
 
 
 def test_a_jobs_name_does_not_lead_its_output_elsewhere():
-    values = Values(job_id=1, name="../../etc/x\n\x1b[2J", user="", home="", host="")
+    values = PatternValues(job_id=1, name="../../etc/x\n\x1b[2J", user="", home="", host="")
     assert expand("%x.out", values) == ".._.._etc_x__[2J.out"
 
 

@@ -622,7 +622,9 @@ def test_root_runs_no_program_that_others_can_change():
         shutil.copytree(ROOT / "fgsched", copy / "fgsched")
         shutil.copytree(ROOT / "fgshim", copy / "fgshim")
         os.chown(copy / "fgshim/libfgshim.so", UIDS["bob"], 0)
-        program = "import sys; from fgsched.controller.__main__ import attend; attend(system=True)"
+        program = (
+            "import sys; from fgsched.controller.__main__ import run_controller; run_controller(system=True)"
+        )
         done = host.do("root", sys.executable, "-c", program, env={"PYTHONPATH": str(copy)})
         assert f"libfgshim.so belongs to uid {UIDS['bob']}, but root relies on" in done.err
 

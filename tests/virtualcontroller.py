@@ -94,9 +94,9 @@ class VirtualEngine(CrashingEngine):
 class VirtualMover(Mover):
     """A mover that looks once an hour, and not once a minute, for ended jobs that others wait for."""
 
-    def _round_over(self, now: float, wall: float) -> None:
+    def _end_round(self, now: float, wall: float) -> None:
         has_moved = self._has_moved
-        super()._round_over(now, wall)
+        super()._end_round(now, wall)
         if self._due is not None and not has_moved:
             self._due = max(self._due, now + _HOUR)
 

@@ -67,13 +67,13 @@ def _start(gpus: str, take_over: bool, system: bool) -> int:
 @options_of("fgsched run")
 def _run(gpus: str, system: bool) -> None:
     """Run the controller in the foreground, for systemd."""
-    from fgsched.controller.__main__ import attend
+    from fgsched.controller.__main__ import run_controller
     from fgsched.system.process import IN_A_JOB, is_inside_job
 
     _places(system)
     if is_inside_job(os.environ):
         raise Unreachable(IN_A_JOB, "Start it from a login, or with systemd.")
-    attend(gpus=gpus, system=system, is_service=True)
+    run_controller(gpus=gpus, system=system, is_service=True)
 
 
 @fgsched.command("stop")

@@ -21,7 +21,7 @@ from fgsched.system.safeopen import refuse_unless_safe
 from fgshim import library, spawner
 
 
-def attend(
+def run_controller(
     *,
     gpus: str = "",
     system: bool = False,
@@ -81,7 +81,7 @@ def main() -> int:
         sys.modules["_hashlib"] = None  # type: ignore[assignment]
 
     try:
-        attend(
+        run_controller(
             gpus=option_values.get("--gpus", ""),
             system="--system" in option_values,
             is_service="--service" in option_values,

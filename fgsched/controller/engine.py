@@ -732,13 +732,13 @@ class Engine:
         self._resume_cleaning(now)
         for job in list(self.jobtable.holding.values()):
             if job.state is not JobState.COMPLETING:
-                self.containment.run(job.id, partial(self._take_up_seen, job, now))
+                self.containment.run(job.id, partial(self._take_up_from_traces, job, now))
         self.mps.settle(self, now)
         self.containment.check()
         self.mail.resend()
         point("controller_in_recovery")
 
-    def _take_up_seen(self, job: Job, now: float) -> None:
+    def _take_up_from_traces(self, job: Job, now: float) -> None:
         self.take_up(job, self.launcher.seize(job), now)
 
     def _sweep(self) -> None:

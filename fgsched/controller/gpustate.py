@@ -122,7 +122,7 @@ class GpuStates:
         is_left = (
             is_left and gpu.index not in self._unkillable and gpu.index not in self._occupied_by_earlier_jobs
         )
-        worse = self._worse(reading) if reading and not reading.error else self._new_fatal_xids(reading)
+        worse = self._new_errors(reading) if reading and not reading.error else self._new_fatal_xids(reading)
         if (reading is None or reading.error) and not worse:
             self._mark_bad(gpu, reading, now)
         elif worse and gpu.state is not GpuState.DRAINED:
@@ -150,7 +150,7 @@ class GpuStates:
             self._lost.discard(gpu.index)
             self._mark(replace(gpu, state=GpuState.SUSPECT, note=why, noted_at=now))
 
-    def _worse(self, reading: Reading) -> str:
+    def _new_errors(self, reading: Reading) -> str:
         """Return new memory errors since the last reading; an operator's resume acknowledges them."""
         errors, remap = self._health.get(reading.gpu, (reading.ecc or 0, ""))
         self._health[reading.gpu] = (reading.ecc or 0, reading.remap)

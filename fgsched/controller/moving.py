@@ -361,7 +361,7 @@ class Mover:
                 chosen.append(account)
                 size += sum(len(str(account.row.get(name, ""))) for name in ("request", "srun_steps"))
         if len(rows) < _EXAMINED and not chosen:
-            self._round_over(now, wall)
+            self._end_round(now, wall)
         return chosen
 
     def _may_leave(self, job_id: int, array: int, task: int | None) -> bool:
@@ -381,7 +381,7 @@ class Mover:
         material = self._store.settled.material(job_id)
         return account_of(record, self._store.steps.of(job_id), material=material, host=self._site.host)
 
-    def _round_over(self, now: float, wall: float) -> None:
+    def _end_round(self, now: float, wall: float) -> None:
         has_moved, self._has_moved, self._place = self._has_moved, False, (0.0, 0)
         if has_moved:  # the row of an array can follow those of its tasks
             self._due = now + _SOON

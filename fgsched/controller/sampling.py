@@ -70,7 +70,7 @@ class Sampling:
         self._engine, self._user_names = engine, UserNames(host_users)
         self._send = send or _discard
         self._sampled = sampled
-        self._since = time.time()
+        self._began_at = time.time()
         self._last_look: Look | None = None
         self._gpus: tuple[Gpu, ...] = ()  # that were recorded
         self._gpus_at = self._waiting_at = float("-inf")  # monotonic seconds
@@ -226,7 +226,12 @@ class Sampling:
     def _gpus_of(self, wall: float) -> Iterator[GpuRecord]:
         for gpu in self._gpus:
             yield GpuRecord(
-                uuid=gpu.uuid, gpu=gpu.index, model=gpu.model, total=gpu.total, since=self._since, until=wall
+                uuid=gpu.uuid,
+                gpu=gpu.index,
+                model=gpu.model,
+                total=gpu.total,
+                since=self._began_at,
+                until=wall,
             )
 
 

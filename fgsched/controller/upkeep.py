@@ -205,7 +205,7 @@ class Pruner:
         elif is_put_off:
             self._due = now + _SOON
         else:
-            self._round_over(now, wall)
+            self._end_round(now, wall)
 
     def _work_while_busy(self) -> bool:
         """Delete some data beyond the quotas, so that no user fills the file; return whether more remains."""
@@ -241,7 +241,7 @@ class Pruner:
             return True
         return idle.shrink(_PAGES)
 
-    def _round_over(self, now: float, wall: float) -> None:
+    def _end_round(self, now: float, wall: float) -> None:
         if self._removed:
             size = sum(unused.size for unused in self._removed) / (1 << 20)
             log.info("removed scripts and environments of ended jobs: %d, %.1f MiB", len(self._removed), size)

@@ -56,7 +56,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     def _named(self, gpus: dict[int, Gpu], why: str) -> Iterator[Gpu]:
         free = max([*gpus, *(item for item in self.only or () if isinstance(item, int))], default=-1) + 1
         for item in self.only or ():
-            if parts := [gpu for gpu in gpus.values() if gpu.mig and _is_gpu(gpu.mig, item)]:
+            if parts := [gpu for gpu in gpus.values() if gpu.mig and _selects_gpu_of(gpu.mig, item)]:
                 yield from parts
                 continue
             if isinstance(item, int):
@@ -181,7 +181,7 @@ def _list(name: str, text: str) -> tuple[int | str, ...]:
     return tuple(dict.fromkeys(items))
 
 
-def _is_gpu(place: MigInstance, item: int | str) -> bool:
+def _selects_gpu_of(place: MigInstance, item: int | str) -> bool:
     """Tell whether an item selects the GPU of a MIG instance."""
     if isinstance(item, int):
         return place.gpu == item

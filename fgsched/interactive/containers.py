@@ -345,7 +345,7 @@ def _command(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     folder = tempfile.mkdtemp(prefix="container-", dir=_tmpdir(environ))
     inside = Inside(
         image=image,
-        words=tuple(_script_words(program, folder) if is_script else program),
+        words=tuple(_write_script(program, folder) if is_script else program),
         workdir=values.get("workdir") or os.getcwd(),
         mounts=_mounts(values.get("mounts", ""), environ),
         devices=vendor.container_nodes(uuids) if uuids else (),
@@ -409,7 +409,7 @@ def _runtime(image: str, environ: Mapping[str, str]) -> str:
     )
 
 
-def _script_words(argv: Sequence[str], folder: str) -> list[str]:
+def _write_script(argv: Sequence[str], folder: str) -> list[str]:
     """Write the script of the job without the lines that enter the container; return its command."""
     text = Path(argv[0]).read_bytes().split(b"\n", HEADER_LINES)[HEADER_LINES]
     script = f"{folder}/script"
@@ -447,13 +447,13 @@ def _environment(environ: Mapping[str, str], vendor: VendorFacts) -> dict[str, s
     hooked = os.path.exists(link)
     words = environ.get(vendor.selection, "")
     environment |= {
-        vendor.selection: _visible(words, environ, hooked=hooked),
+        vendor.selection: _visible_devices(words, environ, hooked=hooked),
         "HOME": environ.get("HOME", "/"),
     }
     return environment | ({"LD_PRELOAD": link} if hooked else {})
 
 
-def _visible(words: str, environ: Mapping[str, str], *, hooked: bool) -> str:
+def _visible_devices(words: str, environ: Mapping[str, str], *, hooked: bool) -> str:
     """Return the words that select the GPUs in the container, from those of the job.
 
     Without the hook these are UUIDs: a number depends on the device nodes that the container has.

@@ -21,7 +21,7 @@ def is_one_for_all(pattern: str) -> bool:
     return not pattern.startswith("/dev/") and all(item[2] not in "abjJ" for item in _ITEM.finditer(pattern))
 
 
-class Values(NamedTuple):
+class PatternValues(NamedTuple):
     """The values of the patterns for one job."""
 
     job_id: int
@@ -65,7 +65,7 @@ class Values(NamedTuple):
         return texts[letter]
 
 
-def expand(pattern: str, values: Values) -> str:
+def expand(pattern: str, values: PatternValues) -> str:
     """Return the file name of a pattern for one job. A backslash in the pattern disables replacement."""
     if "\\" in pattern:
         return pattern.replace("\\", "")
@@ -114,7 +114,7 @@ def _items(pattern: str) -> list[tuple[str, str]]:
 
 def output_path(job: Job, pattern: str, host: str) -> str:
     """Return the path of a job's output or error file; %h is kept, as the home directory is not looked up."""
-    values = Values(
+    values = PatternValues(
         job_id=job.id,
         name=job.request.name,
         user=job.user,

@@ -172,13 +172,13 @@ def accept(name: str, data: bytes) -> None:
         raise BadUsage(
             f"{name} is not a script: its first line must start with #! and the path of an interpreter,"
             " for example #!/bin/bash",
-            _as_command(name),
+            _advice_for_command(name),
         )
     if b"\r" in data.split(b"\n", 1)[0]:
         raise BadUsage(f"{name}: line 1 ends with CR (old Mac); run mac2unix")
 
 
-def _as_command(name: str) -> str:
+def _advice_for_command(name: str) -> str:
     """Return how to submit a file that has no interpreter line."""
     runner = next((program for suffix, program in _RUNNERS.items() if name.endswith(suffix)), "")
     if not runner:

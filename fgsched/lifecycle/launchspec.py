@@ -15,7 +15,7 @@ from fgsched.domain.vendor import VendorFacts
 from fgsched.lifecycle import containers, mps
 from fgsched.lifecycle.arrays import variables as array_variables
 from fgsched.lifecycle.enforcement import MountPlan, is_hooked, others_of, preload_of
-from fgsched.lifecycle.filenames import Values, expand, needs_the_job
+from fgsched.lifecycle.filenames import PatternValues, expand, needs_the_job
 from fgsched.lifecycle.jobvariables import MARK, WORDS, VisibleDevices, common_variables, is_of_job, words_of
 from fgsched.lifecycle.mps import is_client
 
@@ -513,7 +513,7 @@ def limit_of(job: Job) -> int:
     return min(limits, default=0)
 
 
-def files(request: Request, values: Values) -> Files:
+def files(request: Request, values: PatternValues) -> Files:
     """Return the files of a request for one job, with patterns replaced."""
 
     def path(pattern: str) -> str:
@@ -525,8 +525,8 @@ def files(request: Request, values: Values) -> Files:
     return Files(path(request.input), out, error, makes)
 
 
-def _pattern_values(job: Job, gpus: AssignedGpus, site: LaunchContext, home: str) -> Values:
-    return Values(
+def _pattern_values(job: Job, gpus: AssignedGpus, site: LaunchContext, home: str) -> PatternValues:
+    return PatternValues(
         job_id=job.id,
         name=job.request.name,
         user=job.user,

@@ -253,7 +253,7 @@ def plan(
             case Phase.STARTING if now < server.until and now >= server.asks_at:
                 yield replace(server, asks_at=math.inf), AskDaemon(server)
             case Phase.READY:
-                yield from ((server, step) for step in _let_in(daemon_jobs, jobs, server.gpu))
+                yield from ((server, step) for step in _admit_clients(daemon_jobs, jobs, server.gpu))
             case Phase.BROKEN:
                 yield from _broken(server, daemon_jobs)
 
@@ -262,8 +262,8 @@ def _has_other(servers: Iterable[MpsDaemon], server: MpsDaemon) -> bool:
     return any(mps_daemon.key == server.key and mps_daemon.name != server.name for mps_daemon in servers)
 
 
-def _let_in(daemon_jobs: Iterable[Job], jobs: Iterable[Job], gpu: int) -> Iterator[Step]:
-    """Let jobs in, up to the number of clients that a GPU takes. The processes of a job are not counted."""
+def _admit_clients(daemon_jobs: Iterable[Job], jobs: Iterable[Job], gpu: int) -> Iterator[Step]:
+    """Admit jobs, up to the number of clients that a GPU takes. The processes of a job are not counted."""
     clients = sum(is_client(job) and job.holds[0].gpu == gpu for job in jobs)
     for job in daemon_jobs:
         if not is_asking(job):

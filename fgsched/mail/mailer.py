@@ -59,7 +59,7 @@ _LONGEST_SUBJECT = 400  # characters
 class Later(Exception):
     """The message was not accepted now, and is tried again.
 
-    `recipients`: those who do not have it; (): all. `is_of_server`: other messages fail, too.
+    `recipients` do not have it; (): none has it. `is_of_server`: other messages fail, too.
     """
 
     def __init__(self, why: str, *, recipients: Sequence[str] = (), is_of_server: bool = True) -> None:

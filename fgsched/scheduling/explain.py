@@ -381,7 +381,7 @@ def forecast(
                 if start.job_id in missing:
                     missing.discard(start.job_id)
                     expecteds[start.job_id] = Expected(at, start.holds, start.partition, tuple(later.over))
-                _take(snapshot, later, start, entries, length=length, at=at)
+                _start_job(snapshot, later, start, entries, length=length, at=at)
             if not missing or (at := later.end_next()) == math.inf:
                 return Forecast(expecteds)
             yield
@@ -399,7 +399,7 @@ def _begun(snapshot: Snapshot, ends: Callable[[Running], float]) -> _Later:
     return later
 
 
-def _take(
+def _start_job(
     snapshot: Snapshot, later: _Later, start: JobStart, entries: list[QueuedJob], *, length: Length, at: float
 ) -> None:
     """Start one job of a queue entry at `at`."""

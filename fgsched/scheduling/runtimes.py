@@ -30,7 +30,7 @@ def work_of_line(name: str, submit_line: str, directory: str) -> str:
     was read from standard input, says nothing about another one.
     """
     words = submit_line.split()
-    if not _is_default(name, words):
+    if not _is_default_job_name(name, words):
         return name
     last = _last_part(words[-1]) if words else ""
     if not words or name in _FROM_INPUT or last in _INTERACTIVE:
@@ -56,7 +56,7 @@ def work_of_request(name: str, request: str) -> str:
     return work_of_line(name, line.submit_line, line.submit_dir)
 
 
-def _is_default(name: str, words: Sequence[str]) -> bool:
+def _is_default_job_name(name: str, words: Sequence[str]) -> bool:
     if any(word in _NAMES and after == name for word, after in pairwise(words)):
         return False
     return name in _DEFAULT | _FROM_INPUT or any(_last_part(word) == name for word in words)

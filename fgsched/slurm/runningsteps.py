@@ -94,7 +94,7 @@ def _of_letter(letter: str) -> TableColumn:
     return column or TableColumn("", lambda row: "")
 
 
-def shown(named: Sequence[str], options: Mapping[str, str]) -> str:
+def shown_steps(named: Sequence[str], options: Mapping[str, str]) -> str:
     """Return what `scontrol show step` prints. Raises BadLine: there is no such step."""
     rows = running(named)
     if not rows and named:

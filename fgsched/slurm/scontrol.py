@@ -161,7 +161,7 @@ def _jobs(named: Sequence[str], options: Mapping[str, str]) -> str:
 def _steps(named: Sequence[str], options: Mapping[str, str]) -> str:
     from fgsched.slurm import runningsteps
 
-    return runningsteps.shown(named, options)
+    return runningsteps.shown_steps(named, options)
 
 
 def _partitions(named: Sequence[str], options: Mapping[str, str]) -> str:

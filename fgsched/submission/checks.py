@@ -14,7 +14,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import shown
 from fgsched.domain.times import find_time, format_time
 from fgsched.lifecycle.containers import choose, is_path
-from fgsched.lifecycle.filenames import Values, expand, needs_the_job
+from fgsched.lifecycle.filenames import PatternValues, expand, needs_the_job
 from fgsched.lifecycle.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
 from fgsched.submission.options import AnySetting, unexpanded
 
@@ -116,7 +116,7 @@ class Process:
         """Tell whether the submitter can create files in a directory."""
         return os.access(directory, os.W_OK | os.X_OK)
 
-    def check_output(self, setting: AnySetting, values: Values, chdir: str, *, make: bool) -> str:
+    def check_output(self, setting: AnySetting, values: PatternValues, chdir: str, *, make: bool) -> str:
         """Check that the directory of an output file exists, or create it with `make`.
 
         Return a warning if the caller cannot write the file now; "" if they can. Raises BadUsage.
@@ -129,7 +129,7 @@ class Process:
             return ""
         return f"{setting.label}: you cannot write {shown(path)}; the job fails if that is so at its start"
 
-    def check_input(self, setting: AnySetting, values: Values, chdir: str) -> str:
+    def check_input(self, setting: AnySetting, values: PatternValues, chdir: str) -> str:
         """Return a warning if the caller cannot read the input file now; "" if they can."""
         if needs_the_job(setting.text):
             return ""
@@ -267,7 +267,7 @@ def working_directory(setting: AnySetting | None, cwd: str) -> str:
     return path
 
 
-def output_directory(setting: AnySetting | None, values: Values, chdir: str, *, make: bool) -> None:
+def output_directory(setting: AnySetting | None, values: PatternValues, chdir: str, *, make: bool) -> None:
     """Check that the directory of an output file exists, or create it with `make`.
 
     `values` has no job id yet. A directory that depends on the job id is made when the job starts.

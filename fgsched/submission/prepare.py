@@ -19,7 +19,7 @@ from fgsched.domain.vendor import VendorFacts
 from fgsched.gpus import vendors
 from fgsched.lifecycle.arrays import parse_array
 from fgsched.lifecycle.containers import is_path
-from fgsched.lifecycle.filenames import Values, is_one_for_all, left_alone, needs_the_user
+from fgsched.lifecycle.filenames import PatternValues, is_one_for_all, left_alone, needs_the_user
 from fgsched.lifecycle.jobscript import UnreadLine, command_line, directives
 from fgsched.lifecycle.jobvariables import outer_job, without_outer_job
 from fgsched.protocol import Flags
@@ -252,10 +252,10 @@ class Surroundings(Protocol):
     def is_writable(self, directory: str) -> bool:
         """Tell whether the submitter can create files in a directory."""
 
-    def check_input(self, setting: AnySetting, values: Values, chdir: str) -> str:
+    def check_input(self, setting: AnySetting, values: PatternValues, chdir: str) -> str:
         """Return a warning about an input file that the submitter cannot read; "" if there is none."""
 
-    def check_output(self, setting: AnySetting, values: Values, chdir: str, *, make: bool) -> str:
+    def check_output(self, setting: AnySetting, values: PatternValues, chdir: str, *, make: bool) -> str:
         """Check that the directory of an output file exists, or create it with `make`. Raises BadUsage.
 
         Return a warning; "" if there is none.
@@ -544,10 +544,12 @@ class SubmissionPreparer:
                 if "array" in settings and not request.append and is_one_for_all(setting.text):
                     yield f"{setting.label}: all tasks of the array overwrite one file; %a is their index"
 
-    def _values(self, name: str, pattern: str) -> Values:
+    def _values(self, name: str, pattern: str) -> PatternValues:
         """Return the pattern values that are known before submission; query users only if needed."""
         user, home = self._here.account() if needs_the_user(pattern) else ("", "")
-        return Values(job_id=0, name=name, user=user, home=home, host=os.uname().nodename.split(".")[0])
+        return PatternValues(
+            job_id=0, name=name, user=user, home=home, host=os.uname().nodename.split(".")[0]
+        )
 
 
 def submit_line(words: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import lazy_regex, shown
-from fgsched.lifecycle.filenames import Values, expand, needs_the_job
+from fgsched.lifecycle.filenames import PatternValues, expand, needs_the_job
 from fgsched.lifecycle.jobscript import accept
 from fgsched.protocol import LineQuestion, QuestionKind, SubmitLine
 from fgsched.submission.checks import NoScript, Process, Source, interpreter, is_program
@@ -101,7 +101,7 @@ class Asking:
             return True
         return not self._know(LineQuestion(kind="writable", words=(directory,)), [f"w{directory}"])
 
-    def check_output(self, setting: AnySetting, values: Values, chdir: str, *, make: bool) -> str:
+    def check_output(self, setting: AnySetting, values: PatternValues, chdir: str, *, make: bool) -> str:
         """Ask about an output file; return a warning if the process has one."""
         parent = os.path.dirname(setting.text)
         if setting.text == os.devnull or needs_the_job(parent):
@@ -114,7 +114,7 @@ class Asking:
         question = _about(setting, "make" if make else "output", *words)
         return "".join(self._know(question, checks if is_plain else None))
 
-    def check_input(self, setting: AnySetting, values: Values, chdir: str) -> str:
+    def check_input(self, setting: AnySetting, values: PatternValues, chdir: str) -> str:
         """Ask about an input file; return a warning if the process has one."""
         if setting.text == os.devnull:
             return ""
@@ -226,7 +226,7 @@ def _of_option(question: LineQuestion, process: Process) -> str:
         process.check_container(setting, image, {"PATH": path, "FG_CONTAINER_RUNTIME": runtime})
         return ""
     name, user, home, chdir = words
-    values = Values(job_id=0, name=name, user=user, home=home, host=os.uname().nodename.split(".")[0])
+    values = PatternValues(job_id=0, name=name, user=user, home=home, host=os.uname().nodename.split(".")[0])
     if question.kind == "input":
         return process.check_input(setting, values, chdir)
     return process.check_output(setting, values, chdir, make=question.kind == "make")

@@ -65,7 +65,7 @@ def probe() -> MemoryCgroup:
 def _find(queue: str, controller: str) -> tuple[str, Path, str]:
     """Return version and path of the cgroup for the jobs of a queue; if there is none, "" and why."""
     reasons = []
-    for kind, choose in (("v2", partial(of_queue, queue)), ("v1", _version_1)):
+    for kind, choose in (("v2", partial(of_queue, queue)), ("v1", _own_cgroup_v1)):
         try:
             root = choose(controller)
             tried = root / f"fgsched-{controller}-probe-{os.getpid()}"
@@ -214,7 +214,7 @@ def _enable(directory: Path, controller: str) -> None:
         control_file.write_text(f"+{controller}")
 
 
-def _version_1(controller: str) -> Path:
+def _own_cgroup_v1(controller: str) -> Path:
     """Return this process's own cgroup: with version 1 it can have processes and children."""
     root = _mounted("cgroup", controller) / _own(controller)
     if controller == "memory" and not (root / "memory.limit_in_bytes").exists():

@@ -141,10 +141,10 @@ def file_system(path: Path) -> str:
         is_above = point == "/" or real == point or real.startswith(f"{point}/")
         if is_above and len(point) >= len(best):
             best, kind = point, file_system.split()[0]
-    return kind or _by_magic(real)
+    return kind or _type_by_statfs(real)
 
 
-def _by_magic(real: str) -> str:
+def _type_by_statfs(real: str) -> str:
     """Return the type of a file system as statfs(2) tells; in a chroot, no mount may be listed for it."""
     import ctypes  # 0.5 MiB, and only a chroot needs it
 

@@ -700,11 +700,11 @@ def visible_warning(job: JobInfo) -> str:
 @reads("id", "array", "task", "user", "uid", "restarts", "allocated", "request", "is_private")
 def files(job: JobInfo) -> "Files":
     """Return the input, output and error files of a job whose request the caller may see."""
-    from fgsched.lifecycle.filenames import Values
+    from fgsched.lifecycle.filenames import PatternValues
     from fgsched.lifecycle.launchspec import files as files_of
     from fgsched.views.display import host_name
 
-    values = Values(
+    values = PatternValues(
         job_id=job.id,
         name=job.request.name,
         user=job.user,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fgsched.cli.top.snapshot import Now, kinds
+from fgsched.cli.top.snapshot import RecentUse, kinds
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime, format_time
@@ -35,7 +35,7 @@ def short_model(model: str) -> str:
     return vendors.shortest_model(clean(model))
 
 
-def _sm(job: JobInfo, now: Now) -> str:
+def _sm(job: JobInfo, now: RecentUse) -> str:
     if not job.state.holds:
         return ""
     if now.sm is None or (now.kind == "reserved-empty" and now.sm == 0):
@@ -47,8 +47,8 @@ def _sm(job: JobInfo, now: Now) -> str:
     )
 
 
-def _memory(decimals: int) -> Callable[[JobInfo, Now], str]:
-    def show(job: JobInfo, now: Now) -> str:
+def _memory(decimals: int) -> Callable[[JobInfo, RecentUse], str]:
+    def show(job: JobInfo, now: RecentUse) -> str:
         if not job.gpus:
             return ""
         if not job.state.holds:
@@ -59,25 +59,25 @@ def _memory(decimals: int) -> Callable[[JobInfo, Now], str]:
     return show
 
 
-def _share(job: JobInfo, now: Now) -> str:
+def _share(job: JobInfo, now: RecentUse) -> str:
     return _DASH if job.share is None else format_share(job.share)
 
 
-def _time(job: JobInfo, now: Now) -> str:
+def _time(job: JobInfo, now: RecentUse) -> str:
     """Return the run time, or the time that a pending job has waited."""
     if job.state is JobState.PENDING:
         return "" if now.waited is None else format_runtime(now.waited)
     return format_runtime(job.elapsed) if job.elapsed else ""
 
 
-def _left(job: JobInfo, now: Now) -> str:
+def _left(job: JobInfo, now: RecentUse) -> str:
     if job.state is JobState.PENDING:
         return ""
     seconds = view.time_left(job)
     return _DASH if seconds is None else format_runtime(seconds)
 
 
-def _id(job: JobInfo, now: Now) -> str:
+def _id(job: JobInfo, now: RecentUse) -> str:
     return f"{job.array}_[" if job.array is not None and job.task is None else view.label(job)
 
 
@@ -102,7 +102,7 @@ def format_for(width: int) -> Format:
 
 
 def _column(
-    heading: str, width: int, text: Callable[[JobInfo, Now], str], *, left: bool = False
+    heading: str, width: int, text: Callable[[JobInfo, RecentUse], str], *, left: bool = False
 ) -> TableColumn:
     """Return a column of rows (job, use)."""
     return TableColumn(heading, lambda row: text(*row), width=width, left=left)
@@ -119,7 +119,7 @@ def head(form: Format) -> str:
     return f"{form.header()}  {last}"
 
 
-def row(form: Format, job: JobInfo, now: Now, width: int) -> tuple[str, str, str]:
+def row(form: Format, job: JobInfo, now: RecentUse, width: int) -> tuple[str, str, str]:
     """Return the cells of a job, its state of share or reason, and the style of that."""
     if job.state is JobState.PENDING and width < _WIDE:
         form = form.without_last()  # the reason needs the room of the time that is left
@@ -128,7 +128,7 @@ def row(form: Format, job: JobInfo, now: Now, width: int) -> tuple[str, str, str
     return form.formatter()((job, now)), f"  {pad(cut(word, room), room)}", kind
 
 
-def _last(job: JobInfo, now: Now, *, is_wide: bool) -> tuple[str, str]:
+def _last(job: JobInfo, now: RecentUse, *, is_wide: bool) -> tuple[str, str]:
     if job.state is JobState.PENDING:
         return job.reason.word, "soft"
     if job.state is not JobState.RUNNING:
@@ -166,7 +166,7 @@ def about(job: JobInfo) -> list[str]:
     return ["  ".join(parts)]
 
 
-def findings(job: JobInfo, now: Now) -> list[str]:
+def findings(job: JobInfo, now: RecentUse) -> list[str]:
     """Return remarks about the use of GPUs by a running job, as lines."""
     usage = job.usage
     if not job.gpus:

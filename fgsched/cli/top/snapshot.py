@@ -29,7 +29,7 @@ _COMPUTING = 100  # ten-thousandths of a GPU's compute time above which a job co
 _MEASURED = ("active", "held-idle", "reserved-empty")
 
 
-class Now(Struct, frozen=True):
+class RecentUse(Struct, frozen=True):
     """The use of a job since the last look, or since its start if it was not seen before."""
 
     sm: float | None = None  # of all its GPUs together
@@ -52,9 +52,9 @@ class Frame(Struct, frozen=True, kw_only=True):
     host: str
     gpus: Sequence[GpuInfo] = ()
     jobs: Sequence[JobInfo] = ()
-    now: Mapping[int, Now] = {}
+    now: Mapping[int, RecentUse] = {}
 
-    def of(self, job: JobInfo) -> Now:
+    def of(self, job: JobInfo) -> RecentUse:
         """Return the use of a job since the last look."""
         return self.now.get(job.id, _NOTHING)
 
@@ -76,7 +76,7 @@ class Frame(Struct, frozen=True, kw_only=True):
         return charged_gpus(self.gpus, self.jobs)
 
 
-_NOTHING = Now()
+_NOTHING = RecentUse()
 
 
 def kinds(job: JobInfo) -> dict[int, str]:
@@ -136,7 +136,7 @@ class LookHistory:
         self.gpus: dict[int, deque[Point]] = {}  # by index
         self.jobs: dict[int, deque[Point]] = {}  # by id
         self._usages: dict[int, JobUsage] = {}
-        self._now: dict[int, Now] = {}
+        self._now: dict[int, RecentUse] = {}
 
     def frame(self, gpus: Sequence[GpuInfo], jobs: Sequence[JobInfo], at: float, host: str) -> Frame:
         """Add a look, and return it with the use of each job since the previous look."""
@@ -151,14 +151,14 @@ class LookHistory:
         waiting = {job.id: _waiting(job, at) for job in jobs if job.state is JobState.PENDING}
         return Frame(at=at, host=host, gpus=gpus, jobs=jobs, now=waiting | self._now)
 
-    def _since(self, job: JobInfo) -> Now:
+    def _since(self, job: JobInfo) -> RecentUse:
         usage = job.usage
         if usage is None:
             return _NOTHING
         before = self._usages.get(job.id)
         if before is not None and before.sampled == usage.sampled:
             return self._now.get(job.id, _NOTHING)
-        return difference(usage, before)
+        return use_between(usage, before)
 
     def _add(self, where: dict[int, deque[Point]], key: int, point: Point) -> None:
         points = where.setdefault(key, deque())
@@ -167,12 +167,12 @@ class LookHistory:
             points.popleft()
 
 
-def _waiting(job: JobInfo, at: float) -> Now:
+def _waiting(job: JobInfo, at: float) -> RecentUse:
     since = job.eligible_at
-    return Now(waited=None if since is None else max(0.0, at - since))
+    return RecentUse(waited=None if since is None else max(0.0, at - since))
 
 
-def difference(usage: JobUsage, before: JobUsage | None) -> Now:
+def use_between(usage: JobUsage, before: JobUsage | None) -> RecentUse:
     """Return the use of a job between two sums; `before` None: since its start."""
 
     def since(name: str) -> float:
@@ -185,7 +185,7 @@ def difference(usage: JobUsage, before: JobUsage | None) -> Now:
         max(0.0, since(name)) / charged if charged > 0 else 0.0 for name in ("active", "held", "empty")
     )
     sm = None if usage.used is None else since("used") / seconds
-    return Now(sm, since("memory") / seconds, (parts[0], parts[1], parts[2]))
+    return RecentUse(sm, since("memory") / seconds, (parts[0], parts[1], parts[2]))
 
 
 def means(points: Iterable[Point], since: float, until: float, cells: int, name: str) -> list[float | None]:
