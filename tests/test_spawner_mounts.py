@@ -96,7 +96,14 @@ def driver(built_driver, place):
 
 
 @pytest.fixture
-def fenced(driver, place):
+def hook(place):
+    """The hook and its prover where every user reaches them: the checkout may be in a home of root's."""
+    shutil.copy(fgshim.library().with_name("fgprove"), place)
+    return shutil.copy(fgshim.library(), place)
+
+
+@pytest.fixture
+def fenced(driver, place, hook):
     """What a launch says of a job of nobody's that may hold 1 GiB of a card of 8 GiB."""
     (gpu,) = driver.gpus(Card(memory=8 * GIB))
     driver.state.chmod(0o666)
@@ -105,7 +112,7 @@ def fenced(driver, place):
         **NO_OWNER,
         "cwd": str(place / "home"),
         "env": {**PATH, **driver.env},
-        "hook": str(fgshim.library()),
+        "hook": str(hook),
         "region": head,
         "region_size": region.SIZE,
     }
