@@ -20,7 +20,9 @@ class Listener(Controller):
 
     def __init__(self, handler: Any, listening: socket.socket) -> None:
         hostname, port = listening.getsockname()
-        super().__init__(handler, hostname=hostname, port=port, ready_timeout=PATIENCE)
+        super().__init__(  # with a name, it does not ask the name service at each connection
+            handler, hostname=hostname, port=port, ready_timeout=PATIENCE, server_hostname="localhost"
+        )
         self._listening = listening
 
     def _create_server(self) -> Any:
@@ -85,7 +87,8 @@ class MailServer:
         if answer.startswith("250"):
             number = len(list(self.folder.glob("*.eml")))
             fresh = self.folder / f"{number}.new"
-            fresh.write_bytes(f"X-To: {','.join(envelope.rcpt_tos)}\r\n".encode() + envelope.content)
+            seen = f"X-To: {','.join(envelope.rcpt_tos)}\r\nX-Helo: {session.host_name}\r\n"
+            fresh.write_bytes(seen.encode() + envelope.content)
             fresh.rename(self.folder / f"{number}.eml")
         return answer
 

@@ -97,7 +97,7 @@ def sendmail(tmp_path: Path, text: str, deadline: float = PATIENCE) -> MailSetti
 
 def test_a_letter_that_sendmail_took_is_sent_once_though_a_child_keeps_its_errors_open(tmp_path):
     settings = sendmail(tmp_path, f"sleep 1000 & echo $! >{tmp_path}/pid; exit 0")
-    send(settings, "a@b", ["c@d"], b"one letter\r\n")
+    send(settings, "h", "a@b", ["c@d"], b"one letter\r\n")
     assert (tmp_path / "letters").read_text() == "one letter\n"
     os.kill(int((tmp_path / "pid").read_text()), 9)
 
@@ -105,7 +105,7 @@ def test_a_letter_that_sendmail_took_is_sent_once_though_a_child_keeps_its_error
 def test_a_sendmail_that_is_given_up_ends_with_its_children(tmp_path):
     settings = sendmail(tmp_path, f"sleep 1000 & echo $! >{tmp_path}/pid; wait", deadline=1)
     with pytest.raises(Later, match="did not answer within 1 s"):
-        send(settings, "a@b", ["c@d"], b"x")
+        send(settings, "h", "a@b", ["c@d"], b"x")
     until = time.monotonic() + PATIENCE
     while not is_gone(int((tmp_path / "pid").read_text())):
         assert time.monotonic() < until
@@ -114,5 +114,5 @@ def test_a_sendmail_that_is_given_up_ends_with_its_children(tmp_path):
 def test_a_sendmail_that_prints_without_end_costs_no_memory(tmp_path):
     settings = sendmail(tmp_path, f"head -c {LOUD} /dev/zero >&2; echo no such list >&2; exit 75")
     with pytest.raises(Later, match="exit status 75") as seen:
-        send(settings, "a@b", ["c@d"], b"x")
+        send(settings, "h", "a@b", ["c@d"], b"x")
     assert len(str(seen.value)) < 1000

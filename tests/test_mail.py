@@ -597,6 +597,14 @@ def test_a_letter_that_is_refused_for_good_is_put_aside(spool, server):
     assert (names(spool, "failed"), names(spool, "sent"), names(spool, "new")) == (["a", "b", "c"], ["d"], [])
 
 
+@pytest.mark.parametrize(("host", "helo"), [("h", "[127.0.0.1]"), ("gpu1.example.org", "gpu1.example.org")])
+def test_a_name_service_that_does_not_answer_keeps_no_mail(spool, server, monkeypatch, host, helo):
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: threading.Event().wait())
+    spool.put("a", message())
+    Mailer(spool, settings_of(server), host).work(100.0)
+    assert [mail["X-Helo"] for mail in server.mails] == [helo]
+
+
 CUTS = [b"", message()[:20], message()[:30] + bytes(20) + message()[50:], message()[:-1] + b"\0"]
 
 

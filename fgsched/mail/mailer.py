@@ -71,8 +71,8 @@ class Never(Exception):
     """The message is refused for good."""
 
 
-def send(settings: MailSettings, sender: str, to: Sequence[str], data: bytes) -> None:
-    """Send a message.
+def send(settings: MailSettings, host: str, sender: str, to: Sequence[str], data: bytes) -> None:
+    """Send a message from the host of this name.
 
     Raises:
         Later: it was not accepted now.
@@ -80,7 +80,7 @@ def send(settings: MailSettings, sender: str, to: Sequence[str], data: bytes) ->
     """
     try:
         with _deadline(settings.deadline):
-            _WAYS[settings.way](settings, sender, to, data)
+            _WAYS[settings.way](settings, host, sender, to, data)
     except smtplib.SMTPRecipientsRefused as error:
         _judge(error.recipients, to)
     except smtplib.SMTPResponseException as error:
@@ -115,7 +115,7 @@ def _deadline(seconds: float) -> Iterator[None]:
 # -- sendmail ------------------------------------------------------------------------------------------
 
 
-def _by_sendmail(settings: MailSettings, sender: str, to: Sequence[str], data: bytes) -> None:
+def _by_sendmail(settings: MailSettings, host: str, sender: str, to: Sequence[str], data: bytes) -> None:
     command = [settings.sendmail, "-i", "-f", sender, "--", *to]
     unix = data.replace(b"\r\n", b"\n")
     done = capture.run(command, data=unix, seconds=2 * settings.deadline)  # _deadline comes first
@@ -129,8 +129,8 @@ def _by_sendmail(settings: MailSettings, sender: str, to: Sequence[str], data: b
 # -- SMTP ----------------------------------------------------------------------------------------------
 
 
-def _by_smtp(settings: MailSettings, sender: str, to: Sequence[str], data: bytes) -> None:
-    with _connected(settings) as server:
+def _by_smtp(settings: MailSettings, host: str, sender: str, to: Sequence[str], data: bytes) -> None:
+    with _connected(settings, host) as server:
         if settings.tls == "starttls":
             server.starttls(context=ssl.create_default_context())
         if settings.user:
@@ -140,11 +140,15 @@ def _by_smtp(settings: MailSettings, sender: str, to: Sequence[str], data: bytes
         _judge(refused, to)
 
 
-def _connected(settings: MailSettings) -> smtplib.SMTP:
+def _connected(settings: MailSettings, host: str) -> smtplib.SMTP:
+    """Connect. Without a name, smtplib asks the name service, which may take longer than the deadline."""
+    name = host if "." in host else "[127.0.0.1]"  # servers refuse a name without a domain
     if settings.tls == "tls":
         context = ssl.create_default_context()
-        return smtplib.SMTP_SSL(settings.host, settings.port, timeout=settings.deadline, context=context)
-    return smtplib.SMTP(settings.host, settings.port, timeout=settings.deadline)
+        return smtplib.SMTP_SSL(
+            settings.host, settings.port, name, timeout=settings.deadline, context=context
+        )
+    return smtplib.SMTP(settings.host, settings.port, name, timeout=settings.deadline)
 
 
 def _password(settings: MailSettings) -> str:
@@ -322,7 +326,7 @@ class Mailer:
     def _send(self, name: str, letter: Letter, to: list[str], data: bytes, now: float) -> None:
         point("mail_before_sending")
         try:
-            send(self._settings, sender_of(self._settings, self._host), to, data)
+            send(self._settings, self._host, sender_of(self._settings, self._host), to, data)
         except Never as error:
             self._give_up(name, " ".join(str(error).split()), now)
         except Later as error:
