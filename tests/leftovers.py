@@ -1,4 +1,4 @@
-"""End what the tests of a run left, and fail the run for it.
+"""End what the tests of a run left, and fail the run for it; remove what a controller left outside its home.
 
 The run has a parent that adopts each process whose own parent has ended, such as a controller, whatever the
 process has done to its environment, session or user. It reaps them as init would, also if the run is killed.
@@ -7,6 +7,7 @@ process has done to its environment, session or user. It reaps them as init woul
 import ctypes
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from fgsched.system.paths import Paths
 from fgsched.system.process import descendants, kill
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -124,3 +126,16 @@ def _strings(pid: int, name: str) -> list[str]:
 def _prctl(option: int, value: int) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def tmpdirs(places: Paths) -> list[Path]:
+    """Return the directories in /tmp that controllers of these places made for TMPDIRs and did not remove."""
+    return [Path(os.readlink(link)) for link in places.run.glob("*/scratch")]
+
+
+def remove_outside(places: Paths) -> None:
+    """Remove what a controller that has ended keeps outside its state directory, which is removed."""
+    for directory in tmpdirs(places):
+        shutil.rmtree(directory)
+    if places.run_link is not None:
+        shutil.rmtree(places.run, ignore_errors=True)

@@ -27,6 +27,7 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.states import JobState
 from fgsched.system.paths import Paths
 from fgsched.system.process import identify
+from leftovers import remove_outside, tmpdirs
 
 ROOT = Path(__file__).parent.parent
 _WAIT = re.compile(r"^[\w.-]+: waiting: the controller .*\n", re.MULTILINE)
@@ -188,7 +189,7 @@ class Home:
         self._client = None
 
     def leave(self) -> None:
-        """Cancel all, stop the controller, and see that it is gone with all its processes."""
+        """Cancel all, stop the controller, and see that it is gone with all its processes and TMPDIRs."""
         for gate in self._wait_index:
             os.close(gate)
         try:
@@ -200,6 +201,9 @@ class Home:
             if self._client:
                 self._client.__exit__()
         assert not processes_of(self.path), "a process was left"
+        left = tmpdirs(self.places)
+        remove_outside(self.places)
+        assert not (pid and left), f"the controller that was stopped has left {left}"
 
     def _stop_successors(self) -> None:
         """Stop a controller that a command had started beside the one that was stopped, while it imported."""

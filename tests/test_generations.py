@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,8 @@ from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.job import GpuState
 from fgsched.system import generations
 from fgsched.system.process import descendants, identify, kill
-from live_host import living
+from fgsched.system.spaces import Scratch
+from live_host import attempts, living
 
 OLD, NEW = "0123abcd", "89abcdef"
 
@@ -96,6 +98,10 @@ def test_what_an_earlier_queue_left_is_removed_once_its_jobs_are_over(tmp_path):
         assert entries(tmp_path / OLD) == ["claimed", "claimed/7.2", "job", "job/7.2", "result"]
     assert generations.living_jobs(tmp_path / OLD) == []
     (tmp_path / OLD / "job" / ".4711.3").mkdir()  # what its spawner, which was killed, kept for the next job
+    (tmp_path / OLD / "containers.conf").touch()
+    scratch = Scratch(tmp_path / OLD, f"{tmp_path}/fg-", for_all=False)
+    Path(scratch.of(os.geteuid(), os.getegid()), "0").mkdir()  # TMPDIR of a job
+    scratch.close()
     generations.remove_ended(tmp_path / OLD, (), os.rmdir)
     assert entries(tmp_path) == []
 
@@ -189,6 +195,7 @@ def test_an_operator_may_give_such_a_card_out(tmp_path):
         home.wait(new)
         (shell,) = descendants(one["pid"])
         kill(shell, signal.SIGKILL)
+        assert any(home.client.ask("ping")["earlier_jobs"] == [] for _ in attempts())
 
 
 @pytest.mark.compiler

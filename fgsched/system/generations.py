@@ -16,7 +16,7 @@ from fgsched.lifecycle.launchspec import job_dir
 from fgsched.lifecycle.transitions import parse_claim
 from fgsched.system.process import Identity, is_alive, may_be_of, started_below, started_with
 from fgsched.system.safeopen import open_beneath
-from fgsched.system.spaces import attempt_dirs, spread_below
+from fgsched.system.spaces import attempt_dirs, remove_scratch, spread_below
 
 _NAME = re.compile(r"[0-9a-f]{8}")
 KINDS = ("claim", "result", "job")  # directories of a run directory, with an entry for each attempt
@@ -237,4 +237,6 @@ def remove_ended(queue_dir: Path, keep: Collection[Attempt], remove: Callable[[P
         if (queue_dir / name).is_dir():
             remove(queue_dir / name)
     with suppress(OSError):
+        remove_scratch(queue_dir)
+        (queue_dir / "containers.conf").unlink(missing_ok=True)
         os.rmdir(queue_dir)

@@ -246,6 +246,15 @@ class Scratch:
                         os.rmdir(entry.name, dir_fd=directory)
 
 
+def remove_scratch(run: Path) -> None:
+    """Remove the empty TMPDIRs of a queue without jobs and controller; its directory `run` names them."""
+    scratch = Scratch(run, "/", for_all=False)
+    scratch.tidy(set())
+    scratch.close()
+    if not os.path.lexists(scratch.path):
+        (run / "scratch").unlink(missing_ok=True)
+
+
 def _mount(directory: Path, options: str, flags: int = 0) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     flags |= _NOSUID | _NODEV

@@ -73,6 +73,8 @@ def home(
     """A home as a login has it, gone afterwards: state on a disk, where commits cost what they cost, and the
     run directory in memory, where the host has such a place. `is_whole`: FG_HOME names the place on the disk.
     """
+    from leftovers import remove_outside
+
     refuse_on_a_host_with_a_controller()
     path = Path(tempfile.mkdtemp(prefix="fgbench-", dir=os.environ.get("FG_BENCH_DIR")))
     memory = Path("/dev/shm")
@@ -94,6 +96,7 @@ def home(
     finally:
         stop(it, patience)
         kill_what_is_left(path, run)
+        remove_outside(it.places)
         os.environ.pop("FG_HOME", None)
         shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(run, ignore_errors=True)
