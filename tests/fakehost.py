@@ -257,6 +257,12 @@ def why_not() -> str:
     return f"no mount namespace: {done.stderr.strip()}" if done.returncode else ""
 
 
+def with_own_run(*words: str) -> list[str]:
+    """A command whose /run is its own, where one can be: `systemd-analyze` of root leaves files there."""
+    mounted = 'mount -t tmpfs none /run && exec "$0" "$@"'
+    return [*words] if why_not() else ["unshare", "-m", "sh", "-c", mounted, *words]
+
+
 @contextmanager
 def hosting(
     *, config: str = CONFIG, jobs: str = "", started: bool = True, is_executed: bool = False

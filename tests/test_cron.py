@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fakehost import with_own_run
 from fgsched.cli import cron
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.system.disk import Kernel
@@ -98,7 +99,7 @@ def test_systemd_accepts_the_units(tmp_path):
         path.name for path in cron.install_units(tmp_path, cron.units("root", {"FG_HOME": "/srv/my fg"}))
     ]
     done = subprocess.run(
-        ["systemd-analyze", "verify", *names],
+        with_own_run("systemd-analyze", "verify", *names),
         cwd=tmp_path,
         env=dict(os.environ, SYSTEMD_UNIT_PATH=f"{tmp_path}:"),
         capture_output=True,

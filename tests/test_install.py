@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fakehost import hosting, why_not
+from fakehost import hosting, why_not, with_own_run
 from fgsched.cli.install import host as hosts
 from fgsched.cli.install import wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest
@@ -172,7 +172,7 @@ def test_systemd_accepts_the_unit_of_the_controller(tmp_path):
     unit = tmp_path / "fgsched.service"
     unit.write_text(wanted.unit("/bin/true"))
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", unit],
+        with_own_run("systemd-analyze", "verify", "--man=no", str(unit)),
         capture_output=True,
         text=True,
         env=dict(os.environ, SYSTEMD_UNIT_PATH=f"{tmp_path}:"),

@@ -49,7 +49,8 @@ ENDS = "def test_that_ends():\n    pass\n"
 def a_run(path: Path, test: str, *options: str) -> subprocess.Popen[str]:
     (path / "conftest.py").write_text(CONFTEST)
     (path / "test_it.py").write_text(test)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(path)]
+    plain = ["-q", "-p", "no:cacheprovider", "--basetemp", str(path / "files")]
+    command = [sys.executable, "-m", "pytest", *plain, *options, str(path)]
     environ = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=path, env=environ, stdout=pipe, stderr=pipe, text=True)
