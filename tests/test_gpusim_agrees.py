@@ -6,7 +6,7 @@ from statistics import mean
 import pytest
 
 from gpusim import Simulator
-from gpusim.mixes import MIXES
+from gpusim.mixes import MIXES, PROCESSES
 
 pytestmark = pytest.mark.compiler
 
@@ -48,12 +48,9 @@ def by_turnsim(program, jobs, seconds, *options):
 
 
 ALIKE = [name for name, mix in MIXES.items() if None not in map(translated, mix.jobs)]
-APART = {  # points
-    # A launch of gpusim that has queued enough is woken by the end of a kernel. That of the hook, as in
-    # turnsim, sleeps, and leaves the GPU idle after a long kernel, because it expects more of them.
-    "50: 50 us and one in 8 of 5 ms, 50: 50 us": 4.2,
-    "75: 5 ms, 25: requests": 3.2,  # for the same reason; 2.8 with a launch that sleeps
-}
+ALWAYS_AT_WORK = [name for name in ALIKE if MIXES[name].points is not None]
+LATE = {"late": 200, "very_often": 0.05, "very_late": 4000}
+SO_LATE = ("late", "sleeps=200", "very_often=5", "very_late=4000")
 
 
 @pytest.mark.parametrize("name", ALIKE)
@@ -69,4 +66,14 @@ def test_both_simulators_give_jobs_in_turns_the_same_time(simulator, built_drive
     mix = MIXES[name]
     expected = by_turnsim(built_driver.turnsim, mix.jobs, max(14, mix.seconds))
     found = simulator.outcome(mix, range(2), turns=1, seconds=max(14, mix.seconds)).gpu
-    assert found == pytest.approx(expected, abs=APART.get(name, 3))
+    assert found == pytest.approx(expected, abs=3)
+
+
+@pytest.mark.parametrize("name", ALWAYS_AT_WORK)
+def test_both_simulators_give_jobs_the_same_time_on_a_host_that_wakes_threads_very_late(
+    simulator, built_driver, name
+):
+    mix = MIXES[name]
+    expected = by_turnsim(built_driver.turnsim, mix.jobs, max(14, mix.seconds), *SO_LATE)
+    found = simulator.outcome(mix, range(2), turns=1, seconds=max(14, mix.seconds), **LATE).gpu
+    assert found == pytest.approx(expected, abs=5 if name in PROCESSES else 3)

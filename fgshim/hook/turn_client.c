@@ -399,21 +399,22 @@ static uint64_t too_much(fg_gpu_turns *g, fg_backlog *q, const fg_turn_page *pag
     uint64_t most = page ? __atomic_load_n(&page->ahead, __ATOMIC_RELAXED) : FG_AHEAD, wait = 0;
     if (most < FG_AHEAD || most > FG_AHEAD_ALONE) most = FG_AHEAD;
     if (!page) wait = budget_wait(g, q, now, &most);
+    else if (__atomic_load_n(&page->may_be_deep, __ATOMIC_RELAXED)) most = fg_backlog_depth(q, most);
     uint64_t queued = fg_backlog_wait(q, most, now);
     return wait > queued ? wait : queued;
 }
 
-/* The same after a look at the queue, if that is due. Under the lock. */
-static uint64_t launch_wait(fg_gpu_turns *g, fg_backlog *q, fg_turn_page *page, uint64_t since, int napped, uint64_t now, fg_stopwatch *watch) {
+/* The same after a look at the queue, if that is due. `woke`: when the launch has slept until; 0: it has not. Under the lock. */
+static uint64_t launch_wait(fg_gpu_turns *g, fg_backlog *q, fg_turn_page *page, uint64_t since, uint64_t woke, uint64_t now, fg_stopwatch *watch) {
     uint64_t settled = q->end;
     prepare(q, g, page);
     uint64_t wait = too_much(g, q, page, now);
     int is_due = wait || fg_backlog_is_doubtful(q, now);
-    if (!napped && (!is_due || now - g->looked < FG_MARK_DUE / 2)) return wait;
+    if (!woke && (!is_due || now - g->looked < FG_MARK_DUE / 2)) return wait;
     g->looked = now;
-    fg_backlog_look(q, now, watch);
+    uint64_t end = fg_backlog_look(q, now, watch);
     publish(g, page, end_of_work(g), now);
-    if (napped) fg_backlog_woke(q);
+    if (woke) fg_backlog_woke(q, end, woke);
     if (q->end > settled) patience = 0;
     wait = too_much(g, q, page, now);
     return wait && since && has_waited_enough(since, now) ? 0 : wait;
@@ -441,7 +442,7 @@ static int waits_for_others(fg_turn_page *page, uint64_t *behind, uint64_t now) 
 
 static int enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *watch) {
     fg_gpu_turns *g = &gpus[gpu];
-    uint64_t since = 0, behind = 0, wait = 0;
+    uint64_t since = 0, behind = 0, woke = 0, wait = 0;
     for (;;) {
         fg_turn_page *page = page_of(gpu);
         uint64_t now = fg_clock();
@@ -456,12 +457,13 @@ static int enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_st
             take_answer(&answer);
         }
         int is_late = page != page_of(gpu), marks = 0;   /* it has just connected, or is no longer */
-        if (!is_late && !(wait = launch_wait(g, q, page, since, wait != 0, now, watch))) marks = note_launch(g, q, page, context, stream, now, watch);
+        if (!is_late && !(wait = launch_wait(g, q, page, since, woke, now, watch))) marks = note_launch(g, q, page, context, stream, now, watch);
         give_lock_and_ring();
         if (is_late) continue;
         if (!wait) return marks;
         if (!since) since = now;
         fg_sleep(wait < FG_MAX_SLEEP ? wait : FG_MAX_SLEEP);
+        woke = fg_clock();
     }
 }
 

@@ -571,6 +571,15 @@ static inline uint32_t fg_arbiter_window(const fg_arbiter *a, int place, uint32_
 /* Return the most work, in ns, that the holder may queue from now on. */
 static inline uint64_t fg_arbiter_ahead(const fg_arbiter *a) { return fg_arbiter_active(a) > 1 && !a->others ? FG_AHEAD : FG_AHEAD_ALONE; }
 
+/* Whether a longer queue of a job delays no other one that pauses after little work: such a job waits for its end. */
+static inline int fg_arbiter_may_be_deep(const fg_arbiter *a, int place) {
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) {
+        const fg_turn_job *j = &a->job[i];
+        if (i != place && fg_turn_is_active(a, i) && (fg_turn_is_light(j) || fg_turn_is_usually_modest(j))) return 0;
+    }
+    return 1;
+}
+
 /* Decide what each job may do from now on. views[k]: what the job at place k says. Return when to decide again. */
 static inline uint64_t fg_arbiter_step(fg_arbiter *a, const fg_turn_view views[FG_ARBITER_JOBS], uint64_t now) {
     fg_arbiter_pass(a, views, now);

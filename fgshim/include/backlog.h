@@ -56,6 +56,7 @@ typedef struct {                 /* what each launch reads stands first, togethe
     fg_ring_mark open;           /* the launches since the last mark */
     uint64_t started;            /* when the last mark before a launch was recorded */
     uint64_t nap;                /* the longest sleep of a launch: shorter after the GPU had to wait for one; 0: no limit */
+    uint64_t spare;              /* ns of work that is queued beyond the usual, because the GPU had to wait for launches */
     uint64_t had;                /* ns of GPU time, in total */
     fg_pace *pace;               /* the job's account, set by the caller; NULL: it is not counted there */
     struct { void *stream; uint32_t unmarked; } of[FG_STREAMS];   /* launches since its last mark; NULL: see fg_backlog_launch */
@@ -200,12 +201,22 @@ static inline uint64_t fg_backlog_wait(const fg_backlog *b, uint64_t ahead, uint
     return wait < nap ? wait : nap;
 }
 
-/* After a sleep of a launch, and fg_backlog_look: kernels that are shorter than expected leave the GPU idle. */
-static inline void fg_backlog_woke(fg_backlog *b) {
+/* Return the most work, in ns, that may be queued: `ahead`, and more where a queue of this length was too short. */
+static inline uint64_t fg_backlog_depth(const fg_backlog *b, uint64_t ahead) {
+    return ahead + b->spare < FG_AHEAD_ALONE ? ahead + b->spare : FG_AHEAD_ALONE;
+}
+
+/* After a launch that slept until `woke`, and fg_backlog_look, which returned `end`. Kernels that are shorter than expected,
+   and a host that wakes threads late, leave the GPU idle: sleeps become shorter, and the queue longer by twice that
+   time, because half of it is left when a launch wakes. */
+static inline void fg_backlog_woke(fg_backlog *b, uint64_t end, uint64_t woke) {
     uint64_t nap = b->nap ? b->nap : FG_AHEAD_ALONE;
     if (!b->pending && !b->open.launches) nap = nap / 2 > FG_MARK_DUE / 2 ? nap / 2 : FG_MARK_DUE / 2;
     else nap += nap / 16;
+    if (woke > end) b->spare += 2 * (woke - end);
+    else b->spare -= b->spare / 64;
     b->nap = nap < FG_AHEAD_ALONE ? nap : FG_AHEAD_ALONE;
+    if (b->spare > FG_AHEAD_ALONE) b->spare = FG_AHEAD_ALONE;
 }
 
 static inline void fg_backlog_count(fg_backlog *b, void *stream) {

@@ -29,7 +29,8 @@ typedef struct {
     uint32_t launcher;                /* a futex: the seat + 1 of the only process that may launch; see launcher.h */
     uint32_t window;                  /* of the job, if the arbiter has ended: ten-thousandths of a period; see pace.h. 0: none */
     uint64_t beat;                    /* the arbiter's last step; 0: an arbiter of an earlier release */
-    uint32_t window_from, unused;
+    uint32_t window_from;
+    uint32_t may_be_deep;             /* a process whose launches wake late may queue more than `ahead` */
     uint64_t room[2];
     fg_turn_seat seat[FG_TURN_SEATS];
 } fg_turn_page;

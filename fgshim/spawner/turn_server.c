@@ -109,6 +109,7 @@ static void show(turn_job *j, unsigned at, int is_contended) {
     int word = fg_arbiter_word(&j->of[at]->arbiter, j->place[at]), before = j->shown[at];
     uint32_t current = __atomic_load_n(&page->word, __ATOMIC_ACQUIRE);
     __atomic_store_n(&page->ahead, fg_arbiter_ahead(&j->of[at]->arbiter), __ATOMIC_RELAXED);
+    __atomic_store_n(&page->may_be_deep, (uint32_t)fg_arbiter_may_be_deep(&j->of[at]->arbiter, j->place[at]), __ATOMIC_RELAXED);
     __atomic_store_n(&page->beat, j->of[at]->arbiter.now, __ATOMIC_RELAXED);
     __atomic_store_n(&page->guests, j->of[at]->arbiter.guests, __ATOMIC_RELAXED);
     __atomic_store_n(&page->is_contended, (uint32_t)is_contended, __ATOMIC_RELAXED);

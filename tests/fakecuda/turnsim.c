@@ -1,6 +1,6 @@
 /* turnsim: exclusive turns on a simulated GPU, in virtual time, with the very code of hook and arbiter.
  *
- *   turnsim SECONDS [none|budget] [ends=ms] [counts] [late] [change=µs] [interrupt=µs] [seed=N] JOB…
+ *   turnsim SECONDS [none|budget] [ends=ms] [counts] [late] [sleeps=µs] [very_late=µs] [very_often=%] [change=µs] [interrupt=µs] [seed=N] JOB…
  *   none: all jobs launch without turns; budget: there is no arbiter; ends: it ends then; counts: see below; late: a thread that is
  *   woken is as late as one that slept, and requests come at random times, often two in a row
  *   JOB: share,policy,processes,kernel µs[,key=value…]; keys: gap (µs between launches), sync (launches after which the
@@ -11,7 +11,7 @@
  * "requests COUNT P50 P99", in microseconds; with `counts`, for each job "counted NS LAUNCHES" by its hook. The GPU gives the processes that have work time slices of 2 ms; a change to
  * another process costs 0.3 ms if it interrupts and 0.15 ms if it does not, as on an H100. An event waits for a slice.
  * Sleeps are late by 60 µs (those of hook's thread and arbiter, with a small timer slack, by 20), and one in a hundred by
- * 2 ms more. */
+ * 2 ms more, or as `sleeps`, `very_often` and `very_late` say. */
 #include "backlog.h"
 #include "launcher.h"
 #include <stdio.h>
@@ -54,7 +54,7 @@ typedef struct {
     job *of;
     fg_backlog backlog;
     stream *stream;
-    uint64_t wake, keeper, launches, until, wants, looked, arrival;
+    uint64_t wake, keeper, launches, until, wants, looked, arrival, woke;
     uint32_t seat;
     int kernels, syncing, full, napped;
     unsigned seed;
@@ -62,7 +62,7 @@ typedef struct {
 struct job {
     job_words asked;
     fg_pace pace;
-    int streams, width, place, resumed, requests, is_contended;
+    int streams, width, place, resumed, requests, is_contended, may_be_deep;
     fg_launcher launcher;
     double rate;
     uint64_t pause, had, had_before, latency[LATENCIES];
@@ -74,10 +74,11 @@ static int n_jobs, n_all, turn_of, is_free, has_budgets, counts, is_late, is_con
 static uint64_t now, slice_end, change_until, change = 150 * FG_US, interrupt = 300 * FG_US, arbiter_at = NEVER, arbiter_end = NEVER;
 static fg_arbiter arbiter;
 static uint64_t launched, ahead = FG_AHEAD;
-static unsigned noise = 1;
+static uint64_t sleeps = 60 * FG_US, very_late = 2 * FG_MS;
+static unsigned noise = 1, very_often = 1;
 
-static uint64_t late(void) { return 60 * FG_US + (rand_r(&noise) % 100 == 0 ? 2 * FG_MS : 0); }
-static uint64_t little_late(void) { return is_late ? late() : late() - 40 * FG_US; }   /* of a thread that asked for a small timer slack */
+static uint64_t late(void) { return sleeps + (rand_r(&noise) % 100 < very_often ? very_late : 0); }
+static uint64_t little_late(void) { return is_late ? late() : late() - sleeps * 2 / 3; }   /* of a thread that asked for a small timer slack */
 static uint64_t poke(void) { return is_late ? late() : 15 * FG_US; }   /* from a futex or a socket to the process that waits */
 static uint64_t poke_twice(void) { return is_late ? late() : 30 * FG_US; }   /* the word of several threads */
 static double random_part(unsigned *of) { return ((double)rand_r(of) + 1) / (RAND_MAX + 2.); }
@@ -193,7 +194,7 @@ static uint64_t look(process *p) {
 }
 static uint64_t too_much(process *p) {
     job *j = p->of;
-    uint64_t most = ahead, wait = 0, left;
+    uint64_t most = j->may_be_deep ? fg_backlog_depth(&p->backlog, ahead) : ahead, wait = 0, left;
     if (is_alone()) {
         uint32_t from = 0, window = has_budgets ? 0 : fg_arbiter_window(&arbiter, j->place, &from);
         most = FG_AHEAD;
@@ -208,6 +209,8 @@ static uint64_t too_much(process *p) {
 static int may_launch(process *p) {
     job *j = p->of;
     if (is_free || j->place < 0) return 1;
+    if (p->napped) p->woke = now;
+    p->napped = 0;
     int is_behind = j->launcher.launcher != FG_LAUNCHER_ANY && j->launcher.launcher != p->seat + 1;
     if (!is_alone() && (words[j->place] == FG_TURN_NONE || is_behind)) {
         p->wants = now;
@@ -224,11 +227,11 @@ static int may_launch(process *p) {
     p->backlog.guests = is_alone() ? 0 : arbiter.guests;
     p->backlog.is_charged = is_alone();
     uint64_t wait = too_much(p);
-    if (((wait || fg_backlog_is_doubtful(&p->backlog, now)) && now - p->looked > 50 * FG_US) || p->napped) {
+    if (((wait || fg_backlog_is_doubtful(&p->backlog, now)) && now - p->looked > 50 * FG_US) || p->woke) {
         p->looked = now;
-        look(p);
-        if (p->napped) fg_backlog_woke(&p->backlog);
-        p->napped = 0;
+        uint64_t end = look(p);
+        if (p->woke) fg_backlog_woke(&p->backlog, end, p->woke);
+        p->woke = 0;
         wait = too_much(p);
     }
     if (wait) p->wake = now + (wait < FG_MAX_SLEEP ? wait : FG_MAX_SLEEP) + late();
@@ -318,6 +321,7 @@ static void arbitrate(void) {
         if (jobs[i].place < 0) continue;
         wake = fg_sooner(wake, lead(&jobs[i]));
         show(&jobs[i]);
+        jobs[i].may_be_deep = fg_arbiter_may_be_deep(&arbiter, jobs[i].place);
     }
     ahead = fg_arbiter_ahead(&arbiter);
     arbiter_at = wake == NEVER ? NEVER : wake + little_late();
@@ -354,6 +358,9 @@ static int option(const char *word) {
     if (!strcmp(word, "late")) return is_late = 1;
     if (!strncmp(word, "ends=", 5)) return arbiter_end = SECOND + (uint64_t)atoi(word + 5) * FG_MS, 1;
     if (!strncmp(word, "seed=", 5)) return noise = (unsigned)atoi(word + 5) + 1, 1;
+    if (!strncmp(word, "sleeps=", 7)) return sleeps = (uint64_t)atoi(word + 7) * FG_US, 1;
+    if (!strncmp(word, "very_late=", 10)) return very_late = (uint64_t)atoi(word + 10) * FG_US, 1;
+    if (!strncmp(word, "very_often=", 11)) return very_often = (unsigned)atoi(word + 11), 1;
     if (!strncmp(word, "change=", 7)) return change = (uint64_t)atoi(word + 7) * FG_US, 1;
     if (!strncmp(word, "interrupt=", 10)) return interrupt = (uint64_t)atoi(word + 10) * FG_US, 1;
     return 0;

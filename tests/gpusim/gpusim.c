@@ -1,7 +1,7 @@
 /* Simulate jobs that share a GPU: gpusim [OPTION=VALUE ...] JOB ...
  *
  * Options, times in microseconds: seconds=6 seed=1 slice=2000 interrupting=300 changing=150 reach=4 late=60 very_late=2000
- * very_often=0.01 wake=12; turns=1: jobs take exclusive turns, with launchers=1 poll=100 early=150 (see pacing.h).
+ * very_often=0.01 wake=12; turns=1: jobs take exclusive turns, with launchers=1 poll=100 near=200 (see pacing.h).
  * A JOB is a list such as share=25,kernel=171,wait=4 of: share (per cent), fair, none (policies other than hard),
  * processes, streams, width (of a kernel: part of the GPU), kernel, tail and tail_each (one in so many kernels takes
  * `tail`), graph (kernels of a launch), copy (before the first launch), wait (after so many launches), pause (then), launch
@@ -49,7 +49,7 @@ static void set_option(char *word)
         {"interrupting", TIME, &gpu.interrupting}, {"changing", TIME, &gpu.changing}, {"reach", TIME, &gpu.reach},
         {"late", TIME, &host.late}, {"very_late", TIME, &host.very_late}, {"very_often", PART, &host.very_often},
         {"wake", TIME, &host.wake}, {"turns", NUMBER, &pacing.is_on}, {"launchers", NUMBER, &pacing.launchers},
-        {"poll", TIME, &pacing.poll}, {"early", TIME, &pacing.early}, {NULL, TIME, NULL},
+        {"poll", TIME, &pacing.poll}, {"near", TIME, &pacing.near}, {NULL, TIME, NULL},
     };
     set(options, word);
     duration = seconds > 0 ? (ns)(seconds * SECOND) : duration;

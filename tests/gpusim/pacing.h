@@ -2,8 +2,9 @@
  *
  * The decisions are those of fgshim/include/arbiter.h. A job has a page: whether it has the turn, since when a launch
  * waits, and until when it expects work on the GPU. The hook measures the time of a launch by the GPU's events, and
- * queues no more than FG_AHEAD by that measure; then its launch waits for an event, as programs wait. While the job has
- * work, a watcher looks at its queue. A controller has no part in it. */
+ * queues no more than FG_AHEAD by that measure, and more where the GPU had to wait for its launches; then its launch sleeps
+ * until half of that is left, for the end of a kernel wakes nobody of the hook. While the job has work, a watcher looks at
+ * its queue, and says that a closed turn has ended when it is empty. A controller has no part in it. */
 #ifndef GPUSIM_PACING_H
 #define GPUSIM_PACING_H
 #include "program.h"
@@ -11,6 +12,7 @@
 
 #define MARGIN (8 * MS)             /* a lease lasts for so long beyond the expected end of the work */
 #define LOOK (1 * MS)               /* the watcher looks at least so often while there is work */
+#define SPIN (5 * US)               /* between two looks that the watcher takes without sleep */
 #define SUBTURN (10 * MS)           /* the most time that one process of a job launches while others of it wait */
 #define IDLE (100 * US)             /* a process without work for this time lets another one of the job launch */
 #define WEIGHT 8                    /* the latest launch has this part of the measured time of a launch */
@@ -19,9 +21,10 @@ typedef struct seat {
     const job *job;
     int word, resumed, is_watched;
     ns wants, until, had;           /* of the page; `had`: counted GPU time */
+    ns look;                        /* when the watcher looks next, if it is watched */
+    int may_be_deep;                /* its processes may queue more than most_ahead */
     int waiting;                    /* launches that wait for the turn */
     int unfinished;                 /* launches of all processes */
-    int has_ended;                  /* it has said that its closed turn ends */
     unsigned launched, seen_launched;   /* counted; by the watcher when it last looked */
     double each;                    /* measured time of a launch; 0: not yet */
     process *launcher;              /* the only process that launches in this turn */
@@ -32,11 +35,11 @@ typedef struct seat {
 
 static struct {
     int is_on, launchers;           /* `launchers`: a job's processes launch one after another */
-    ns poll, early;                 /* of the watcher: how often it looks; it says so much early that a closed turn ends */
+    ns poll, near;                  /* of the watcher: how often it looks; when it does not sleep, at the end of a closed turn */
     fg_arbiter arbiter;
     seat *seats[FG_ARBITER_JOBS];
     ns due;                         /* when the arbiter runs */
-} pacing = {.launchers = 1, .poll = 100 * US, .early = 150 * US, .due = NEVER};
+} pacing = {.launchers = 1, .poll = 100 * US, .near = 200 * US, .due = NEVER};
 
 static void run_arbiter(void *subject);
 
@@ -60,11 +63,21 @@ static ns ahead(const seat *seat)   /* expected time of the work on the GPU */
     return seat->unfinished ? (ns)rest : 0;
 }
 
+static void watch(void *subject);
+
+static void watch_in(seat *seat, ns time)
+{
+    seat->look = now + time;
+    later(seat->look, watch, seat);
+}
+
 static void show(seat *seat, int word)
 {
     int has_begun = word == FG_TURN_HELD && seat->word != FG_TURN_HELD;
     if (has_begun && seat->word == FG_TURN_NONE)
         seat->launcher = NULL;
+    if (word == FG_TURN_NONE && seat->word != FG_TURN_NONE && seat->is_watched)
+        watch_in(seat, lateness());     /* it waits for the word, too */
     seat->word = word;
     for (int i = 0; has_begun && i < program_count; i++)
         if (programs[i]->seat == seat && programs[i]->is_parked && !programs[i]->is_woken) {
@@ -101,8 +114,10 @@ static void run_arbiter(void *subject)
     pacing.arbiter.others = working_without_turns();
     uint64_t wake = fg_arbiter_step(&pacing.arbiter, views, (uint64_t)now);
     for (int i = 0; i < FG_ARBITER_JOBS; i++)
-        if (pacing.seats[i])
+        if (pacing.seats[i]) {
             show(pacing.seats[i], fg_arbiter_word(&pacing.arbiter, i));
+            pacing.seats[i]->may_be_deep = fg_arbiter_may_be_deep(&pacing.arbiter, i);
+        }
     if (wake != UINT64_MAX)
         wake_arbiter((ns)wake);
 }
@@ -114,27 +129,29 @@ static void stop_watching(seat *seat)
     wake_arbiter(now);
 }
 
+static ns next_look(const seat *seat, ns rest)      /* of the watcher, which does not sleep while the end of a closed turn is near */
+{
+    int is_closed = seat->word == FG_TURN_NONE;
+    if (is_closed && rest <= pacing.near)
+        return SPIN;
+    rest = rest < pacing.poll ? pacing.poll : rest > LOOK ? LOOK : rest;
+    return rest - (is_closed ? pacing.near / 2 : 0) + lateness();
+}
+
 static void watch(void *subject)    /* the watcher looks at the queue */
 {
     seat *seat = subject;
-    if (is_stopped(seat->job))
+    if (is_stopped(seat->job) || now != seat->look || !seat->is_watched)
         return;
-    ns rest = ahead(seat);
-    int ends = seat->word == FG_TURN_NONE && rest <= pacing.early;
-    rest -= pacing.early;
-    rest = rest < pacing.poll ? pacing.poll : rest > LOOK ? LOOK : rest;
-    if (seat->unfinished && ends && !seat->has_ended) {
-        seat->has_ended = 1;
-        seat->until = 0;
-        wake_arbiter(now);
-    } else if (seat->unfinished)
-        seat->until = now + rest + MARGIN;
-    else if (seat->word == FG_TURN_NONE || seat->launched == seat->seen_launched) {
+    if (!seat->unfinished && (seat->word == FG_TURN_NONE || seat->launched == seat->seen_launched)) {
         stop_watching(seat);
         return;
     }
+    ns rest = ahead(seat);
+    if (seat->unfinished)
+        seat->until = now + (rest > LOOK ? LOOK : rest) + MARGIN;
     seat->seen_launched = seat->launched;
-    later(now + rest + lateness(), watch, seat);
+    watch_in(seat, next_look(seat, rest));
 }
 
 static void park(process *program)
@@ -148,16 +165,29 @@ static void park(process *program)
 
 static void look_ahead(void *subject);
 
+static ns depth(const process *program)     /* the most that the process queues */
+{
+    ns most = most_ahead() + (program->seat->may_be_deep ? program->spare : 0);
+    return most < FG_AHEAD_ALONE ? most : FG_AHEAD_ALONE;
+}
+
 static void look_ahead_later(process *program)
 {
-    program->due = now + ahead(program->seat) - most_ahead() + pacing.poll + lateness();
+    ns wait = ahead(program->seat) - depth(program) / 2, nap = program->nap ? program->nap : depth(program);
+    wait = wait < pacing.poll ? pacing.poll : wait > nap ? nap : wait;
+    program->due = now + wait + lateness();
     later(program->due, look_ahead, program);
 }
 
-static void stop_waiting(process *program, ns wake)
+static void woke(process *program)      /* a launch that slept; the GPU may have had no work meanwhile */
 {
-    program->is_ahead = 0;
-    later(now + wake, proceed, program);
+    const seat *seat = program->seat;
+    ns nap = program->nap ? program->nap : FG_AHEAD_ALONE;
+    nap = seat->unfinished ? nap + nap / 16 : nap / 2;
+    program->nap = nap < pacing.poll / 2 ? pacing.poll / 2 : nap > FG_AHEAD_ALONE ? FG_AHEAD_ALONE : nap;
+    program->spare += seat->unfinished ? -program->spare / 64 : 2 * (now - seat->last_done);
+    if (program->spare > FG_AHEAD_ALONE)
+        program->spare = FG_AHEAD_ALONE;
 }
 
 static void look_ahead(void *subject)
@@ -165,10 +195,13 @@ static void look_ahead(void *subject)
     process *program = subject;
     if (!program->is_ahead || program->due != now)
         return;
-    if (ahead(program->seat) < most_ahead())
-        stop_waiting(program, 0);
-    else
+    woke(program);
+    if (ahead(program->seat) >= depth(program))
         look_ahead_later(program);
+    else {
+        program->is_ahead = 0;
+        later(now, proceed, program);
+    }
 }
 
 /* One process of a job launches at a time: its contexts would interrupt each other. */
@@ -207,7 +240,7 @@ static int is_behind(process *program)  /* another process of the job launches *
 
 static int is_ahead(process *program)   /* the job has queued enough */
 {
-    program->is_ahead = ahead(program->seat) >= most_ahead();
+    program->is_ahead = ahead(program->seat) >= depth(program);
     if (program->is_ahead)
         look_ahead_later(program);
     return program->is_ahead;
@@ -251,11 +284,10 @@ static void has_launched(process *program)
     seat->launched++;
     program->launched = now;
     program->unfinished++;
-    seat->has_ended = 0;
     seat->until = now + ahead(seat) + MARGIN;
     if (!seat->is_watched) {
         seat->is_watched = 1;
-        later(now + pacing.poll + lateness(), watch, seat);
+        watch_in(seat, pacing.poll + lateness());
     }
 }
 
@@ -271,9 +303,6 @@ static void has_finished(process *program)
     seat->last_done = now;
     seat->unfinished--;
     program->unfinished--;
-    for (int i = 0; i < program_count && ahead(seat) < most_ahead(); i++)
-        if (programs[i]->seat == seat && programs[i]->is_ahead)
-            stop_waiting(programs[i], host.wake);
 }
 
 static seat *take_seat(const job *job)

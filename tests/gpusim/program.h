@@ -38,6 +38,7 @@ typedef struct {
     ns launched;                    /* when it last launched */
     int is_behind;                  /* its launch waits for another process of the job */
     int is_ahead;                   /* its launch waits for those on the GPU */
+    ns nap, spare;                  /* the longest sleep of that; 0: not yet known; queued beyond the usual */
     ns due;                         /* when it looks how far those are */
 } process;
 
