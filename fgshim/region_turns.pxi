@@ -18,6 +18,7 @@ cdef extern from "arbiter.h":
         fg_turn_job *job
         fg_held_turn turn
     bint fg_arbiter_is_guest(const fg_arbiter *, int place)
+    bint fg_arbiter_may_be_deep(const fg_arbiter *, int place)
     void fg_arbiter_init(fg_arbiter *)
     int fg_arbiter_join(fg_arbiter *, uint32_t policy, uint32_t share)
     void fg_arbiter_leave(fg_arbiter *, int place)
@@ -75,6 +76,10 @@ cdef class Arbiter:
         """Decide. Return the time of the next step, or None: at the next event."""
         cdef uint64_t wake = fg_arbiter_step(&self.arbiter, self.views, now)
         return None if wake == <uint64_t> -1 else wake
+
+    def may_be_deep(self, int place) -> bool:
+        """Return whether a longer queue of a job delays no other one."""
+        return fg_arbiter_may_be_deep(&self.arbiter, place)
 
     def word(self, int place) -> int:
         return fg_arbiter_word(&self.arbiter, place)

@@ -93,6 +93,17 @@ def test_a_waiting_job_that_used_little_interrupts_after_two_milliseconds():
     assert gpu.now - began <= 2 * MS + gpu.kernel + 100 * US
 
 
+def test_a_longer_queue_is_allowed_unless_another_job_pauses_after_little_work():
+    gpu = Gpu(("hard", 5000), ("hard", 5000))
+    gpu.run(3000 * MS)
+    assert [gpu.arbiter.may_be_deep(place) for place in gpu.places] == [True, True]
+    requests = Gpu(("hard", 5000), ("hard", 5000))
+    for _ in range(100):
+        requests.run(1 * MS)
+        requests.run(19 * MS, idle=[1])
+    assert [requests.arbiter.may_be_deep(place) for place in requests.places] == [False, True]
+
+
 def test_a_holder_without_work_gives_the_turn_up_to_a_job_that_waits():
     arbiter = region.Arbiter()
     first, second = arbiter.join("hard", 5000), arbiter.join("hard", 5000)

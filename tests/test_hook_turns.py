@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from arbiter import WELCOME, Arbiter, Page
+from arbiter import POLICIES, WELCOME, Arbiter, Page
 from awaiting import PATIENCE, rest
 from fakecuda import Card
 from fakecuda.job import make_job
@@ -131,6 +131,18 @@ def test_rubbish_in_the_page_of_one_job_does_not_stop_the_other(sharing):
         pages[0].memory[at : at + 64] = noise.randbytes(64)
         pages[0].poke()
     assert told(second) == (0, 1000)
+
+
+@pytest.mark.root
+def test_the_page_of_a_job_is_given_to_no_process_of_another_user(arbiter, tmp_path):
+    """Root is another user than the job's, too."""
+    words = f"+ 1 1 {os.geteuid() + 1} 1 0 0 {POLICIES['hard']} 5000 {tmp_path}"
+    arbiter.control.send(words.encode())
+    until((tmp_path / "turns").exists, "the arbiter listens")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        stranger.settimeout(PATIENCE)
+        stranger.connect(str(tmp_path / "turns"))
+        assert stranger.recv(WELCOME.size) == b"", "the end of the connection, without a page"
 
 
 def test_a_page_cannot_be_cut_short_under_the_arbiter(sharing):
