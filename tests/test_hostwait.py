@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 from msgspec.structs import replace
@@ -96,6 +97,29 @@ def test_a_job_whose_end_waits_for_a_file_system_shows_this_reason_in_every_tabl
     assert home.job(job)["reason"] == "None"
 
 
+RUNNING = a_job(state=JobState.RUNNING, attempt=1, started_at=0.0)
+
+
+@contextmanager
+def named(name):
+    """The pid of a process with a name, as a shepherd takes it."""
+    program = (
+        f"import os; open('/proc/self/comm', 'wb').write(os.fsencode({name!r})); print(flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1) as process:
+        assert process.stdout.readline()
+        yield process.pid
+        process.communicate(b"\n")
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "\udcff"])
+def test_the_name_of_a_process_controls_no_terminal(name):
+    with named(name) as process, named(f"fg:kill {process}") as shepherd:
+        text = HostWaits(lambda job: Shepherd(pid=shepherd, start=0, boot="")).of(RUNNING, 1.0)
+    assert text.isprintable()
+    assert "which SIGKILL has not ended" in text
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -105,12 +129,8 @@ def test_a_job_whose_end_waits_for_a_file_system_shows_this_reason_in_every_tabl
     ],
 )
 def test_the_name_of_a_shepherd_tells_for_what_an_end_waits(name, text):
-    program = f"open('/proc/self/comm', 'w').write({name!r}); print(flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1) as shepherd:
-        assert shepherd.stdout.readline()
-        waits = HostWaits(lambda job: Shepherd(pid=shepherd.pid, start=0, boot=""))
-        job = a_job(state=JobState.RUNNING, attempt=1, started_at=0.0)
-        shown = waits.of(job, 1.0)
+    with named(name) as pid:
+        waits = HostWaits(lambda job: Shepherd(pid=pid, start=0, boot=""))
+        shown = waits.of(RUNNING, 1.0)
         assert shown.startswith(text) if text else shown == ""
-        assert waits.of(replace(job, state=JobState.COMPLETING), 1.0) == ""
-        shepherd.communicate(b"\n")
+        assert waits.of(replace(RUNNING, state=JobState.COMPLETING), 1.0) == ""

@@ -78,3 +78,9 @@ def test_without_a_cgroup_nothing_is_promised():
 def test_a_job_above_its_limit_does_not_swap_instead(tmp_path, kind, file, settings):
     (tmp_path / file).touch()
     assert MemoryCgroup(kind, tmp_path).of_job("x", 5) == (str(tmp_path / "x"), settings)
+
+
+def test_the_cgroup_below_which_the_driver_limits_jobs_is_removed_when_no_job_is_in_it(tmp_path):
+    (devices := tmp_path / "devices").mkdir()
+    Cgroups(MemoryCgroup("", tmp_path), devices).leave()
+    assert not devices.exists()

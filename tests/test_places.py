@@ -548,6 +548,44 @@ def test_a_file_in_the_home_of_a_user_stops_no_command_of_root_that_reads_it(tmp
         install_units(tmp_path, {"hints": "written"})
 
 
+def by_nothing(home, root):
+    del home, root
+
+
+def by_a_link_of_the_user(home, root):
+    (home / ".local").symlink_to(root)
+    os.chown(home / ".local", OTHER, OTHER, follow_symlinks=False)
+
+
+def by_a_directory_of_the_user(home, root):
+    del root
+    for part in (".local", ".local/state", ".local/state/fgsched"):
+        (home / part).mkdir(0o755)
+        os.chown(home / part, OTHER, OTHER)
+
+
+@as_root
+@pytest.mark.parametrize("prepare", [by_nothing, by_a_link_of_the_user, by_a_directory_of_the_user])
+def test_a_command_of_root_with_the_variables_of_a_user_leaves_nothing_in_the_home_of_the_user(
+    tmp_path, monkeypatch, prepare
+):
+    """As with `su`, which may keep HOME. A directory of root's there would stop programs of the user."""
+    home, root = tmp_path / "home", tmp_path / "root"
+    home.mkdir()
+    root.mkdir()
+    os.chown(home, OTHER, OTHER)
+    prepare(home, root)
+    before = sorted(home.rglob("*"))
+    monkeypatch.delenv("FG_HOME", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / ".local/state"))
+    with pytest.raises(PermissionError):
+        hint.remember(["2026-11-28 name"])
+    assert not Unanswered(home / ".local/state/fgsched/run/unanswered", b"request", OLD).is_kept
+    with closing(link.listen("name", home / ".local/state/fgsched/run/callers")) as listener:
+        assert len(listener.addresses) == 1
+    assert (sorted(home.rglob("*")), os.listdir(root)) == (before, [])
+
+
 def test_an_own_file_is_read_to_a_bound(tmp_path):
     (tmp_path / "own").write_bytes(b"a" * 200)
     assert places.read_own(tmp_path / "own", 100) == b"a" * 100

@@ -80,6 +80,15 @@ class NoSpawner:
         self._theirs.close()
 
 
+class FullSpawner(NoSpawner):
+    """A socket that took a part of a message, and can take the rest."""
+
+    wants_to_write = True
+
+    def flush(self):
+        self.wants_to_write = False
+
+
 def echoed(caller, call, now):
     fields = msgspec.structs.asdict(call)
     return {name: value for name, value in fields.items() if name != "v" and value is not protocol.UNSET}
@@ -136,9 +145,9 @@ class Counter:
 class Place:
     """A loop that serves, and `place.client()` to meet it."""
 
-    def __init__(self, path):
+    def __init__(self, path, spawner=NoSpawner):
         self._path = path
-        self._listener, self._spawner = listen(path, for_all=False), NoSpawner()
+        self._listener, self._spawner = listen(path, for_all=False), spawner()
         self.loop = EventLoop(self._listener, self._spawner)
         engine = World([a_gpu(0)]).engine
         self.operations = Counter(engine, self.loop)
@@ -675,3 +684,10 @@ def test_progress_is_told_once_in_half_a_second_and_then_as_it_is(place):
         assert 0 < place.waiters.delay < 0.5
     place.waiters.send_progress(jobtable, 1.5)
     assert [one["progress"]["running"] for one in place.answer(client)] == [0, 2]
+
+
+def test_the_rest_of_a_message_to_the_spawner_is_sent_when_its_socket_takes_it(tmp_path):
+    place = Place(tmp_path / "s", FullSpawner)
+    place.serve()
+    assert not place.loop._spawner.wants_to_write
+    place.close()

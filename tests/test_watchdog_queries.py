@@ -7,9 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from builders import a_job
+from fgsched.controller import gpumonitor
 from fgsched.controller.gpumonitor import GpuObservation, Watchdog
 from fgsched.domain.job import AdoptedProcess, GpuProcess, Reading
 from fgsched.domain.states import JobState
+from fgsched.launch.regions import Slot
 from fgsched.lifecycle.watchdog import WatchdogPolicy
 from fgshim import region
 
@@ -62,6 +64,19 @@ def test_what_an_earlier_controller_charged_stays_and_goes_as_if_it_were_its_own
     assert [look(job, busy()), look(job, busy())] == [CONTEXT, CONTEXT]
     look = controller()
     assert [look(job, NO_OWNER), look(job, NO_OWNER)] == [CONTEXT, 0]
+
+
+def test_the_measured_memory_of_a_process_replaces_its_estimate(job, tmp_path, monkeypatch):
+    marks = {"bytes": (0,), "given": (0,), "past": (1,), "contexts": (True,), "marks": (1,)}
+    process, measured = region.Process(pid=1, start=1, image=1, slot=0, **marks), []
+    monkeypatch.setattr(gpumonitor, "slots", lambda run, job: {0: {1: Slot(process, 0)}})
+    monkeypatch.setattr(
+        gpumonitor, "set_outside_memory", lambda run, job, slot, size: measured.append((slot.process, size))
+    )
+    watching = Watchdog(str(tmp_path), WatchdogPolicy(), lambda noticed: None)
+    for _ in range(2):
+        watching.judge_jobs(GpuObservation({0: busy()}, set(), {1: job.id}), {job.id: job})
+    assert measured == [(process, CONTEXT)]
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from types import TracebackType
 import msgspec
 from msgspec import Struct
 
+from fgsched.system.places import folder
+
 try:  # hashlib loads OpenSSL, which takes longer than the rest
     from _blake2 import blake2b
 except ImportError:
@@ -169,8 +171,8 @@ class Listener:
         self._sockets.append(listener)
 
     def _listen_below(self, directory: Path) -> None:
-        for path in (directory.parent.parent, directory.parent, directory):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with folder(directory, make=True, mode=0o700):
+            pass
         self._directory = _opened(directory)
         _remove_abandoned(self._directory)
         self._listen(_below(self._directory, self._name))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fgsched.domain.job import Job
 from fgsched.domain.states import JobState
+from fgsched.domain.text import shown
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.system.process import children
 
@@ -60,7 +61,7 @@ def _end(shepherd: int) -> str:
     if name.startswith(_KILLED):
         pid = int(name.removeprefix(_KILLED))
         return (
-            f"its end waits for process {pid} ({_name(pid)}), which SIGKILL has not ended: "
+            f"its end waits for process {pid} ({shown(_name(pid))}), which SIGKILL has not ended: "
             "it waits for a file system or a device that does not answer"
         )
     return "its end waits until its TMPDIR and its job directory are empty" if name == _EMPTIES else ""

@@ -76,7 +76,7 @@ def folder(path: str | Path, *, make: bool = False, mode: int | None = None) -> 
 
     Args:
         make: make the directories that are missing.
-        mode: of these, whatever the umask.
+        mode: of these, whatever the umask. They are made only in directories of this user or of root.
 
     Raises:
         OSError: a directory is missing or cannot be opened.
@@ -128,6 +128,8 @@ def _entered(name: str, above: int, *, make: bool, mode: int | None) -> int:
     except FileNotFoundError:
         if not make:
             raise
+    if mode is not None and os.fstat(above).st_uid not in (0, os.geteuid()):
+        raise _refused(name)  # such as the home of another user, which is in the variables of root
     with suppress(FileExistsError):
         os.mkdir(name, 0o777 if mode is None else 0o700, dir_fd=above)
         if mode is not None:
@@ -159,6 +161,8 @@ def pinned(path: str | Path, *, make: bool = False, mode: int | None = None) -> 
     """
     target = Path(path)
     with folder(target.parent, make=make, mode=mode) as parent:
+        if mode is not None and os.fstat(parent).st_uid not in (0, os.geteuid()):
+            raise _refused(target.parent)
         pinned_path = Path(f"/proc/self/fd/{parent}") / target.name
         try:
             _refuse_foreign(pinned_path)

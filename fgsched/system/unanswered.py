@@ -4,6 +4,7 @@ The name of a file holds a digest of the request, the key and the process. The f
 answer arrives. Another command with an equal request takes the key over if that process has exited.
 """
 
+import errno
 import os
 import re
 import stat
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from fgsched.system.places import make_own, open_own
+from fgsched.system.places import folder, make_own, open_own
 from fgsched.system.process import Identity, boot_id, identify, is_alive
 
 try:  # hashlib loads OpenSSL, which takes longer than the rest of the command
@@ -44,7 +45,8 @@ class Unanswered:
         self.is_taken_over = False  # from an equal request
         self.name, self._directory = "", -1  # of its file; "": it is not kept
         with suppress(OSError):  # a repeated command then has another key, as `is_kept` reports
-            directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with folder(directory.parent.parent, make=True, mode=0o700):
+                pass
             self._directory = _opened(directory, make=True)
             self._take(_digest(request), now, is_sent=bool(key))
 
@@ -78,7 +80,10 @@ class Unanswered:
 def _opened(directory: Path, *, make: bool = False) -> int:
     """Open the directory of the keys, if it and the one above are only this user's. Raises OSError."""
     opened = make_own if make else open_own
-    above = opened(directory.parent)
+    with folder(directory.parent.parent) as state:
+        if os.fstat(state).st_uid not in (0, os.geteuid()):
+            raise PermissionError(errno.EACCES, "it belongs to another user", str(directory))
+        above = opened(directory.parent.name, state)
     try:
         return opened(directory.name, above)
     finally:

@@ -23,6 +23,15 @@ QUEUE = line("queue", fields=["id", "state", "name", "user", "why", "reason", "e
 LINES = line("queue_line", name="fgq", words=[])
 MANY = list(range(3, 5003))
 ORDERS = line("hold", ids=MANY) + line("release", ids=MANY)
+TEST = line(
+    "test",
+    key="test",
+    requests=[{"name": "test", "chdir": "/", "demand": {"gpus": 1, "share": 5000}}],
+    scripts=["#!/bin/sh\ntrue\n"],
+    environments=[{}],
+    jobs=[[0, 0, 0, False]],
+)
+REPORTS = line("report", report="me") + line("report", report="users")
 QUESTIONS = line("why") + line("starts") + line("priorities")
 # kind -> (connections, what each sends repeatedly, whether it reads, bytes after which it sends no more)
 KINDS = {
@@ -40,13 +49,15 @@ KINDS = {
     "spins": (0, b"", False, 0),  # no flood: only its use of a processor
     "questions": (5, repeated(QUESTIONS), True, 0),
     "orders": (5, repeated(ORDERS), True, 0),  # each about 5,000 jobs
+    "tests": (5, repeated(TEST), True, 0),  # fgsub --test-only
+    "reports": (5, repeated(REPORTS), True, 0),
     "lists": (5, repeated(LINES + QUEUE + line("history")), True, 0),
     "classes": (5, repeated(QUESTIONS), True, 0),  # each waiting job is of another class
     "prologs": (0, b"", False, 0),  # no flood: 150 jobs with a slow prolog
     "filters": (64, b"", True, 0),  # submissions about which a slow submit filter is asked
     "scripts": (0, b"", False, 0),  # held jobs with scripts of 4 MiB, which are cancelled at once
 }
-LONG = {"questions", "orders", "lists"}  # they are sent where many jobs wait
+LONG = {"questions", "tests", "reports", "orders", "lists"}  # they are sent where many jobs wait
 SITE = {"prologs", "filters"}  # they need programs of the site
 
 
