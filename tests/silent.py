@@ -72,7 +72,7 @@ class Unread:
         numbers = (3600, 0, 0, 1, _LENGTH, _LENGTH >> 9, *times, mode, 1, 0, 0, 0, 4096, 0)
         attributes = struct.pack("<QIIQQQQQQIIIIIIIIII", *numbers)
         answers = {
-            _INIT: struct.pack("<IIIIHHIIHHI28x", 7, 31, 0, 0, 16, 12, 1 << 16, 1, 0, 0, 0),
+            _INIT: _STARTED,
             _GETATTR: attributes,
             _RELEASE: b"",
             _FLUSH: b"",
@@ -96,6 +96,31 @@ class Unread:
 _LENGTH = 1 << 20  # bytes of the file
 _GETATTR, _OPEN, _READ, _INIT, _RELEASE, _FLUSH = 3, 14, 15, 26, 18, 25  # linux/fuse.h
 _DIRECT, _KEEP_CACHE = 1, 2
+_STARTED = struct.pack("<IIIIHHIIHHI28x", 7, 31, 0, 0, 16, 12, 1 << 16, 1, 0, 0, 0)  # the answer to INIT
+
+
+def _fail(device: int) -> None:
+    with suppress(OSError):
+        while request := os.read(device, (1 << 16) + 4096):
+            _, kind, unique = struct.unpack_from("<IIQ", request)
+            error, data = (0, _STARTED) if kind == _INIT else (-errno.EIO, b"")
+            os.write(device, struct.pack("<IiQ", 16 + len(data), error, unique) + data)
+
+
+@contextmanager
+def failing(place: Path) -> Iterator[None]:
+    """Mount a file system that answers each request with EIO, for the time of the block."""
+    device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    options = f"fd={device},rootmode={stat.S_IFDIR:o},user_id=65534,group_id=65534,allow_other"
+    assert _LIBC.mount(b"failing", os.fsencode(place), b"fuse", 0, options.encode()) == 0
+    server = threading.Thread(target=_fail, args=(device,), daemon=True)
+    server.start()
+    try:
+        yield
+    finally:
+        _LIBC.umount2(os.fsencode(place), _DETACH)
+        server.join(10)
+        os.close(device)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import silent
 from awaiting import PATIENCE, rest
 from fakehost import UIDS, hosting, why_not
 from fgsched import protocol
@@ -188,3 +189,27 @@ def test_a_quota_for_the_files_of_a_job_ends_this_job_alone_and_names_the_file(t
         home.wait(int(told.out))
         job = home.job(int(told.out))
         assert (job["state"], job["signal"]) == ("FAILED", signal.SIGXFSZ)
+
+
+# -- a disk that fails ----------------------------------------------------------------------------------
+
+
+@pytest.mark.root
+@silent.needs_fuse
+@pytest.mark.parametrize("option", ["output", "error", "input", "chdir"])
+def test_a_file_that_the_disk_cannot_open_ends_its_job_alone_and_is_named(home, tmp_path, option):
+    (far := tmp_path / "far").mkdir()
+    (far / "file").touch()
+    path = far if option == "chdir" else far / "file"
+    made = home.run("fgsub", "--parsable", "--hold", f"--{option}", str(path), "--wrap", "true")
+    with silent.failing(far):
+        assert home.run("fgctl", "release", made.out.strip()).status == 0
+        home.wait(int(made.out))
+        job = home.job(int(made.out))
+        assert (job["state"], job["reason"]) == ("FAILED", "JobLaunchFailure")
+        assert f"{path}: Input/output error" in job["detail"]
+        assert f"{path}: Input/output error" in home.run("fgctl", "show", "job", made.out.strip()).out
+        told = home.run("fgtail", made.out.strip())
+        assert told.status == (1 if option == "output" else told.status)
+        assert "Traceback" not in told.err
+    assert home.job(home.ended("exit 4"))["exit_code"] == 4

@@ -654,3 +654,8 @@ def test_a_failed_task_leads_to_no_look_at_all_that_ended_before_it(monkeypatch)
     assert len(looks) <= 1
     never = [job for job in world.engine.jobtable.jobs.values() if job.reason is Reason.DEPENDENCY_NEVER]
     assert sorted(job.task for job in never) == list(range(20))
+
+
+def test_a_trial_of_a_job_that_would_be_held_says_so(home):
+    trial = home.run("fgsub", "--test-only", "--hold", "--wrap", "true")
+    assert (trial.status, trial.err.splitlines()[0]) == (0, "fgsub: Job 1 would wait: JobHeldUser")
