@@ -6,6 +6,7 @@ test_acceptance_driver.py.
 
 import os
 import select
+from contextlib import contextmanager
 
 from awaiting import rest
 from fgsched.domain.states import JobState
@@ -57,23 +58,19 @@ class Queue:
         return dict(word.strip().split("=", 1) for word in words)
 
 
-class Host:
-    """`with Host(tmp_path, "sim:1x16G") as q`: an empty queue on simulated cards."""
-
-    def __init__(self, tmp_path, devices, **about):
-        self._living = living(tmp_path / "home", devices=devices, **about)
-
-    def __enter__(self):
-        self.queue = Queue(self._living.__enter__())
-        return self.queue
-
-    def __exit__(self, *error):
-        os.close(self.queue.gate)
-        self._living.__exit__(*error)
+@contextmanager
+def queue_of(tmp_path, devices, **about):
+    """Yield an empty queue on simulated cards."""
+    with living(tmp_path / "home", devices=devices, **about) as home:
+        queue = Queue(home)
+        try:
+            yield queue
+        finally:
+            os.close(queue.gate)
 
 
 def test_a1_the_third_of_three_jobs_of_6_gib_waits_on_a_card_of_16_and_is_told_the_bytes(tmp_path):
-    with Host(tmp_path, "sim:1x16G") as q:
+    with queue_of(tmp_path, "sim:1x16G") as q:
         jobs = q.submit("--gpu-mem=6G", count=3)
         q.until(running=2)
         assert q.states() == ["R", "R", "PD"]
@@ -82,7 +79,7 @@ def test_a1_the_third_of_three_jobs_of_6_gib_waits_on_a_card_of_16_and_is_told_t
 
 
 def test_a2_of_four_jobs_of_0_3_three_run_on_one_card(tmp_path):
-    with Host(tmp_path, "sim:1x16G") as q:
+    with queue_of(tmp_path, "sim:1x16G") as q:
         jobs = q.submit("--gpus=0.3", count=4)
         q.until(running=3)
         assert q.states() == ["R", "R", "R", "PD"]
@@ -90,7 +87,7 @@ def test_a2_of_four_jobs_of_0_3_three_run_on_one_card(tmp_path):
 
 
 def test_a2_of_four_jobs_of_0_3_four_run_on_two_cards(tmp_path):
-    with Host(tmp_path, "sim:2x16G") as q:
+    with queue_of(tmp_path, "sim:2x16G") as q:
         q.submit("--gpus=0.3", count=4)
         q.until(running=4)
         assert q.states() == ["R"] * 4
@@ -98,7 +95,7 @@ def test_a2_of_four_jobs_of_0_3_four_run_on_two_cards(tmp_path):
 
 
 def test_a3_two_halves_run_on_one_card_and_never_more_than_the_whole_of_it(tmp_path):
-    with Host(tmp_path, "sim:1x16G") as q:
+    with queue_of(tmp_path, "sim:1x16G") as q:
         q.submit("--gpus=1/2", count=3)
         q.until(running=2)
         assert q.states() == ["R", "R", "PD"]
@@ -107,7 +104,7 @@ def test_a3_two_halves_run_on_one_card_and_never_more_than_the_whole_of_it(tmp_p
 
 
 def test_a4_a_controller_that_sees_two_of_four_cards_gives_out_those(tmp_path):
-    with Host(tmp_path, "sim:4x16G") as q:
+    with queue_of(tmp_path, "sim:4x16G") as q:
         begun = q.home.run("fgq", "-h", env={"CUDA_VISIBLE_DEVICES": "1,3"})
         assert begun.status == 0, begun.err
         shown = q.home.run("fginfo", "-g", "-h").lines
@@ -120,14 +117,14 @@ def test_a4_a_controller_that_sees_two_of_four_cards_gives_out_those(tmp_path):
 
 
 def test_a5_two_jobs_with_whole_gpus_get_one_each(tmp_path):
-    with Host(tmp_path, "sim:2x16G") as q:
+    with queue_of(tmp_path, "sim:2x16G") as q:
         q.submit("--gpus=1", count=2)
         q.until(running=2)
         assert q.gpus() == ["0", "1"]
 
 
 def test_a6_four_quarters_run_together_on_one_card_and_four_cpus(tmp_path):
-    with Host(tmp_path, "sim:1x16G", config="[host]\ncpus = 4\n") as q:
+    with queue_of(tmp_path, "sim:1x16G", config="[host]\ncpus = 4\n") as q:
         jobs = q.submit("--gpus=0.25", count=4)
         q.until(running=4)
         assert q.states() == ["R"] * 4
@@ -135,14 +132,14 @@ def test_a6_four_quarters_run_together_on_one_card_and_four_cpus(tmp_path):
 
 
 def test_a7_three_halves_fill_the_first_of_two_cards_before_the_second(tmp_path):
-    with Host(tmp_path, "sim:2x16G") as q:
+    with queue_of(tmp_path, "sim:2x16G") as q:
         q.submit("--gpus=0.5", count=3)
         q.until(running=3)
         assert q.gpus() == ["0", "0", "1"]
 
 
 def test_a9_a_type_chooses_the_card_on_a_host_of_two_kinds(tmp_path):
-    with Host(tmp_path, "sim:1x16G:V100,1x40G:A100") as q:
+    with queue_of(tmp_path, "sim:1x16G:V100,1x40G:A100") as q:
         first = q.submit("--gpus=a100:0.5")
         second = q.submit("--gpus=0.5", "--gpu-type=v100")
         q.until(running=2)
@@ -150,7 +147,7 @@ def test_a9_a_type_chooses_the_card_on_a_host_of_two_kinds(tmp_path):
 
 
 def test_a9_a_type_that_the_host_has_not_is_refused_by_name(tmp_path):
-    with Host(tmp_path, "sim:1x16G:V100,1x40G:A100") as q:
+    with queue_of(tmp_path, "sim:1x16G:V100,1x40G:A100") as q:
         done = q.home.run("fgsub", "--gpus=h200:1", "--wrap", "true")
         assert (done.status, done.out) == (1, "")
         assert done.err.startswith("fgsub: error: Batch job submission failed: ")
@@ -168,7 +165,7 @@ def test_a11_an_unknown_resource_is_refused_with_what_was_meant(home):
 
 
 def test_a12_half_a_unit_of_two_in_a_gpu_is_a_quarter_of_the_card(tmp_path):
-    with Host(tmp_path, "sim:1x8G", config="[gpus]\nfgpu_per_gpu = 2\n") as q:
+    with queue_of(tmp_path, "sim:1x8G", config="[gpus]\nfgpu_per_gpu = 2\n") as q:
         script = 'echo "$FG_GPU_FRACTION $FG_GPU_MEM_MB" >seen'
         done = q.home.run("fgsub", "--parsable", "--fgpu=0.5", "--wait", "--wrap", script)
         assert done.status == 0
@@ -178,7 +175,9 @@ def test_a12_half_a_unit_of_two_in_a_gpu_is_a_quarter_of_the_card(tmp_path):
 
 
 def test_a14_a_queue_of_halves_fills_two_cards_with_four_jobs_and_the_fifth_waits(tmp_path):
-    with Host(tmp_path, "sim:2x16G", config="[host]\ncpus = 64\n[partitions]\nhalf_gpu.gpus = 0.5\n") as q:
+    with queue_of(
+        tmp_path, "sim:2x16G", config="[host]\ncpus = 64\n[partitions]\nhalf_gpu.gpus = 0.5\n"
+    ) as q:
         jobs = q.submit("--partition=half_gpu", count=5)
         q.until(running=4)
         assert q.states() == ["R", "R", "R", "R", "PD"]
@@ -190,7 +189,7 @@ def test_a14_a_queue_of_halves_fills_two_cards_with_four_jobs_and_the_fifth_wait
 def test_a16_queues_of_two_a_quarter_a_half_and_one_gpu_share_three_cards(tmp_path):
     sizes = {"dual": 2, "quarter": 0.25, "half": 0.5, "single": 1}
     tables = "".join(f"{name}.gpus = {size}\n" for name, size in sizes.items())
-    with Host(tmp_path, "sim:3x16G", config=f"[host]\ncpus = 64\n[partitions]\n{tables}") as q:
+    with queue_of(tmp_path, "sim:3x16G", config=f"[host]\ncpus = 64\n[partitions]\n{tables}") as q:
         jobs = [q.submit(f"--partition={name}")[0] for name in sizes]
         q.until(running=3)
         shown = [q.shown(job) for job in jobs]
@@ -203,7 +202,7 @@ def test_a16_queues_of_two_a_quarter_a_half_and_one_gpu_share_three_cards(tmp_pa
 
 def test_a18_the_eleventh_job_of_a_queue_of_ten_waits_and_the_limit_is_named(tmp_path):
     config = "[host]\ncpus = 64\n[partitions.ten]\nmax_running = 10\n"
-    with Host(tmp_path, "sim:1x16G", config=config) as q:
+    with queue_of(tmp_path, "sim:1x16G", config=config) as q:
         jobs = q.submit("--partition=ten", "--gpus=0.01", count=11)
         q.until(running=10)
         last = q.shown(jobs[10])
@@ -212,7 +211,7 @@ def test_a18_the_eleventh_job_of_a_queue_of_ten_waits_and_the_limit_is_named(tmp
 
 
 def test_a15_amounts_off_the_step_are_refused_with_their_neighbours(tmp_path):
-    with Host(tmp_path, "sim:1x16G", config="[gpus]\nshare_step = 0.125\n") as q:
+    with queue_of(tmp_path, "sim:1x16G", config="[gpus]\nshare_step = 0.125\n") as q:
         for amount, low, high in (("0.3", "0.25", "0.375"), ("1.25", "1", "2")):
             done = q.home.run("fgsub", f"--gpus={amount}", "--wrap", "true")
             assert (done.status, done.out) == (2, "")
@@ -222,7 +221,7 @@ def test_a15_amounts_off_the_step_are_refused_with_their_neighbours(tmp_path):
 
 def test_a17_a_fifth_job_waits_where_a_card_takes_four(tmp_path):
     config = "[host]\ncpus = 64\n[gpus]\nmax_jobs_per_gpu = 4\n"
-    with Host(tmp_path, "sim:1x16G", config=config) as q:
+    with queue_of(tmp_path, "sim:1x16G", config=config) as q:
         jobs = q.submit("--gpus=0.1", count=5)
         q.until(running=4)
         assert q.states() == ["R", "R", "R", "R", "PD"]

@@ -16,10 +16,10 @@ import pytest
 from msgspec.structs import replace
 
 from asking import AskingClient
-from crashing import await_end, controller_of, crashing, kill, kill_controller, shepherd_of
+from crashing import await_end, controller_of, kill, kill_controller, shepherd_of
 from fgsched.client import TimedOut
 from fgsched.domain.errors import Exit, Unreachable
-from live_host import PATIENCE, living, zone_at_noon
+from live_host import PATIENCE, living
 
 WITNESS = ("--output=/dev/null", "--wrap", "echo $FG_JOB_ID >>witness")
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0, to become another user")
@@ -48,30 +48,7 @@ def controllers(home):
 
 
 # -- the controller dies ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "nth", [2, 5]
-)  # which turn takes the submission in depends on how requests come together
-@pytest.mark.parametrize("point", ["controller_before_commit", "controller_after_commit"])
-def test_a_turn_that_is_cut_short_costs_no_job_and_starts_none_twice(tmp_path, point, nth):
-    with crashing(tmp_path, f"{point}:{nth}") as home:
-        assert home.run("fgsub", "--parsable", *WITNESS).out == "1\n"
-        assert home.run("fgwait", "1").status == 0
-        done = home.run("fgacct", "-nP", "-o", "JobIDRaw", env=zone_at_noon())  # it may die only now
-        assert done.out == "1\n"
-        assert witnesses(home) == ["1"]
-
-
-def test_a_controller_that_dies_before_it_answers_has_queued_the_job_once(tmp_path):
-    with crashing(tmp_path, "controller_before_answer") as home:
-        before = controller_of(home)
-        done = home.run("fgsub", "--parsable", *WITNESS)
-        assert (done.status, done.out) == (0, "1\n")
-        assert controller_of(home) != before
-        home.wait(1)
-        assert history(home) == [1]
-        assert witnesses(home) == ["1"]
+# `test_crash_points` kills the controller at each of its points, during submissions, too.
 
 
 def test_the_same_request_again_has_the_same_ids(home):
@@ -95,8 +72,8 @@ def test_the_socket_of_a_controller_that_was_killed_is_no_obstacle(home):
     assert home.run("fgsub", "--parsable", "--hold", *WITNESS).out == "2\n"
 
 
-@pytest.mark.parametrize("count", [2, 8])
-def test_first_commands_at_once_start_one_controller(home, count):
+def test_first_commands_at_once_start_one_controller(home):
+    count = 8
     words = [sys.executable, "-m", "fgsched.cli.fgsub", "--parsable", *WITNESS]
     pipe = subprocess.PIPE
     running = [
