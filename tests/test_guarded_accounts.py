@@ -3,7 +3,7 @@
 import random
 import shutil
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC
 
 import pytest
@@ -284,24 +284,45 @@ def test_many_commits_keep_checksums_while_a_reader_holds_an_old_state(tmp_path)
     assert (len(jobs_of(path)), guard.damage(path)) == (599, "")
 
 
-def test_a_recovery_after_half_of_a_checkpoint_makes_the_indexes_again(killed):
-    """The indexes of jobs have the ten jobs of the log, and their table does not; the log is lost."""
-    log = killed.with_name("accounts.db-wal")
+def lose_log_after_half_of_a_checkpoint(path):
+    """Leave the ten jobs of the log in the indexes of jobs, and not in their table. Return the lost log."""
+    log = path.with_name("accounts.db-wal")
     data = log.read_bytes()
-    with closing(sqlite3.connect(f"file:{killed}?immutable=1", uri=True)) as db:
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as db:
         roots = {row[0] for row in db.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index'")}
-    with killed.open("rb+") as file:
+    with path.open("rb+") as file:
         for start in range(HEADER, len(data), FRAME):
             page = int.from_bytes(data[start : start + 4], "big")
             if page in roots:
                 file.seek((page - 1) * 4096)
                 file.write(data[start + 24 : start + FRAME])
     log.unlink()
+    return data
+
+
+def test_a_recovery_after_half_of_a_checkpoint_makes_the_indexes_again(killed):
+    lose_log_after_half_of_a_checkpoint(killed)
     assert "lack their last" in refused(killed)
     guard.recover(killed, "damaged-1")
     with closing(sqlite3.connect(killed)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert jobs_of(killed) == [1, 2]
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("calls", range(0, 40, 2))
+def test_a_log_that_is_found_after_a_recovery_that_failed_has_all_jobs(killed, calls):
+    data, before = lose_log_after_half_of_a_checkpoint(killed), killed.read_bytes()
+    with FaultyDisk(killed.parent, random.Random(calls)) as device:
+        device.arm(calls, "EIO")
+        with suppress(StorageError, OSError):
+            guard.recover(killed, "damaged-1")
+        device.disarm()
+    assert killed.read_bytes() == before
+    killed.with_name("accounts.db-wal").write_bytes(data)
+    guard.recover(killed, "damaged-2")
+    assert (jobs_of(killed), guard.damage(killed)) == ([*range(1, COMMITS + 1)], "")
+    assert not list(killed.parent.glob("*.recovering*"))
 
 
 def test_a_recovery_repairs_the_log_and_accepts_what_is_there(killed):

@@ -193,7 +193,7 @@ def damage(path: Path) -> str:
 def recover(path: Path, ending: str) -> str:
     """Accept the accounts as they are, with a repaired log; return a report, "" if nothing was changed.
 
-    The files as they were are kept with the suffix `ending`.
+    The files as they were are kept with the suffix `ending`. After an error they are as they were.
 
     Raises:
         StorageError: the accounts cannot be read.
@@ -209,9 +209,7 @@ def recover(path: Path, ending: str) -> str:
             from shutil import copy2  # 0.2 MiB, and only a repair needs it
 
             copy2(file, file.with_name(f"{file.name}.{ending}"))
-        pages = _mend_log(path)
-        commit = _readable(path, why)
-        _rebuild_indexes(path, why)
+        pages, commit = _mend(path, why)
         disk.remove(commit_file(path), missing_ok=True)
         Record(commit_file(path), commit).close()
         disk.remove(path.with_suffix(".sums"), missing_ok=True)
@@ -236,28 +234,61 @@ def _files(path: Path) -> list[Path]:
     return [path, path.with_name(f"{path.name}-wal"), *beside]
 
 
-def _mend_log(path: Path) -> tuple[int, ...]:
-    """Repair the write-ahead log, so that SQLite reads all frames; return the pages used although damaged."""
-    log = path.with_name(f"{path.name}-wal")
+def _mend(path: Path, why: str) -> tuple[tuple[int, ...], Commit]:
+    """Replace the log by one with which the accounts are whole; the file itself is not changed.
+
+    The log is made beside a copy of the file: a recovery that fails must not change pages to which a log that
+    is found later belongs. Return the pages used although damaged, and the last commit.
+
+    Raises:
+        StorageError: the accounts cannot be read or written.
+    """
+    from shutil import copyfile  # 0.2 MiB, and only a repair needs it
+
+    log, copy = path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}.recovering")
+    _remove(copy)
+    try:
+        copyfile(path, copy)
+        pages = _mend_log(log, copy.with_name(f"{copy.name}-wal"))
+        commit = _readable(copy, why)
+        with closing(sqlite3.connect(copy, isolation_level=None)) as db:
+            db.execute("PRAGMA wal_autocheckpoint = 0")
+            _rebuild_indexes(db, why)
+            fresh = log.with_name(f"{log.name}.again")
+            copyfile(copy.with_name(f"{copy.name}-wal"), fresh)
+        disk.sync_file(fresh)
+        disk.rename(fresh, log)
+        disk.remove(path.with_name(f"{path.name}-shm"), missing_ok=True)
+        disk.sync_directory(path.parent)
+    finally:
+        _remove(copy)
+    return pages, commit
+
+
+def _remove(copy: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        disk.remove(copy.with_name(f"{copy.name}{end}"), missing_ok=True)
+
+
+def _mend_log(log: Path, copy: Path) -> tuple[int, ...]:
+    """Copy the log, repaired so that SQLite reads all frames; return the pages used although damaged."""
     with suppress(FileNotFoundError):
-        if mended := wal.mended(log.read_bytes()):
-            disk.replace_file(log, mended.log)
-            disk.remove(path.with_name(f"{path.name}-shm"), missing_ok=True)
-            return mended.damaged
+        content = log.read_bytes()
+        mended = wal.mended(content)
+        copy.write_bytes(mended.log if mended else content)
+        return mended.damaged if mended else ()
     return ()
 
 
-def _rebuild_indexes(path: Path, why: str) -> None:
+def _rebuild_indexes(db: sqlite3.Connection, why: str) -> None:
     """Make the indexes again: half of a checkpoint can leave jobs in an index that their table lacks.
 
     Raises:
         StorageError: the accounts cannot be read or written.
     """
     try:
-        with closing(sqlite3.connect(path, isolation_level=None)) as db:
-            db.execute("PRAGMA synchronous = FULL")
-            db.execute("REINDEX")
-            answer = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        db.execute("REINDEX")
+        answer = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
     except UNREADABLE as error:
         answer = str(error)
     if answer != "ok":
