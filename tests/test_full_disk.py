@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from contextlib import contextmanager
@@ -15,6 +16,9 @@ import silent
 from awaiting import PATIENCE, rest
 from fakehost import UIDS, hosting, why_not
 from fgsched import protocol
+from fgsched.domain.errors import StorageError
+from fgsched.store import StorageBroken, Store
+from fgsched.system import disk
 from live_host import living
 from mailserver import serving
 
@@ -147,6 +151,20 @@ def limited(folder, size):
         yield place / "home"
     finally:
         subprocess.run(["umount", "--lazy", place], check=False)
+
+
+def test_a_quota_that_was_raised_after_it_refused_a_write_is_no_failed_disk(tmp_path, monkeypatch):
+    """SQLite names no quota: an earlier refusal decides about one further error, and a commit forgets it."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = "SQLITE_IOERR_WRITE"
+    used_up = iter([True, False, False, True])
+    monkeypatch.setattr(disk, "has_used_up_quota", lambda place: next(used_up))
+    store = Store(tmp_path / "queue.db")
+    kinds = [type(store._unwritten(error)) for _ in range(4)]
+    assert kinds == [StorageError, StorageError, StorageBroken, StorageError]
+    error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+    assert isinstance(store._unwritten(error), StorageBroken)
+    store.close()
 
 
 @needs_quotas

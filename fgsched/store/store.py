@@ -171,8 +171,8 @@ def is_fatal(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
-def _unwritten(error: sqlite3.DatabaseError, place: Path) -> StorageError:
-    if getattr(error, "sqlite_errorname", "") in _REFUSED_BY_QUOTA and disk.has_used_up_quota(place):
+def _unwritten(error: sqlite3.DatabaseError, place: Path, *, is_quota: bool) -> StorageError:
+    if is_quota:
         cause = f"the queue cannot be written: the quota for {place} is used up"
         return StorageError(cause, "Nothing of this request was stored. Free some space there and repeat it.")
     cause = f"the queue cannot be written: {error}"
@@ -203,6 +203,7 @@ class Store:
         self._opened = opened or open_queue(path)
         self._db, self._record = self._opened.db, self._opened.record
         self._last_id: int | None = None  # None: it is to be read
+        self._was_quota = False  # a quota refused the last write
         self.trouble = ""  # why the queue cannot be written; "": the last transaction with changes was stored
         self.blobs = Blobs(self._db, SQL)
         self.submissions = Submissions(self._db, SQL)
@@ -262,7 +263,7 @@ class Store:
         except sqlite3.DatabaseError as error:
             self._undo()
             if is_fatal(error):
-                raise self._noted(_unwritten(error, Path(self.path).parent)) from error
+                raise self._noted(self._unwritten(error)) from error
             raise
         except BaseException:
             self._undo()
@@ -272,6 +273,13 @@ class Store:
             point("controller_before_commit_is_noted")
             self._record.note(number, last)
         self._check_log_size()  # to give pages back changes no row, and many pages of the log
+
+    def _unwritten(self, error: sqlite3.DatabaseError) -> StorageError:
+        place, before = Path(self.path).parent, self._was_quota
+        is_write = getattr(error, "sqlite_errorname", "") in _REFUSED_BY_QUOTA
+        self._was_quota = is_write and disk.has_used_up_quota(place)
+        # Space that was freed between the write and this look: an earlier refusal decides, once.
+        return _unwritten(error, place, is_quota=self._was_quota or (is_write and before))
 
     def _noted(self, error: StorageError) -> StorageError:
         """Log an error that lasts only once."""
@@ -283,7 +291,7 @@ class Store:
     def _note_written(self) -> None:
         if self.trouble:
             log.warning("the queue can be written again")
-        self.trouble = ""
+        self.trouble, self._was_quota = "", False
 
     @contextmanager
     def unenforced(self) -> Iterator[None]:
