@@ -1,9 +1,9 @@
 """Run command lines in a real Slurm and in fgsched side by side; print each line whose results differ.
 
-A file of lines has one command line of bash in each line. An indented line below it is the reason why its result
-differs. An empty line begins a block, before which the jobs of the block before it are cancelled. `ignore REGEX` leaves
-out the matching lines of all outputs of the file, for the reason below it. Compared are standard output, the exit
-status, and whether anything is written to standard error.
+A file of lines has one command line of bash in each line. An indented line below it is the reason why its
+result differs. An empty line begins a block, before which the jobs of the block before it are cancelled.
+`ignore REGEX` leaves out the matching lines of all outputs of the file, for the reason below it. Compared are
+standard output, the exit status, and whether anything is written to standard error.
 """
 
 import argparse
@@ -151,8 +151,8 @@ def blocks(path: Path) -> Iterator[list[Line]]:
         if not text.strip():
             yield from [block] if block else []
             block = []
-        elif text[0].isspace() and block:
-            block[-1] = block[-1]._replace(reason=f"{block[-1].reason} {text.strip()}".strip())
+        elif text[0].isspace():
+            block[-1:] = [line._replace(reason=f"{line.reason} {text.strip()}") for line in block[-1:]]
         elif not text.startswith(("#", "ignore ")):
             block.append(Line(text, f"{path.name}:{number}"))
 
