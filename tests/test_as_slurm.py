@@ -4,11 +4,14 @@ import os
 
 import pytest
 
+from fgsched.domain.text import word_list
 from fgsched.domain.times import parse_duration
 from fgsched.domain.units import SubmitContext
+from fgsched.lifecycle.launchspec import _OF_BATCH_SHELL as OF_BATCH_SHELL
+from fgsched.lifecycle.launchspec import _SLURM as TWINS
 from fgsched.slurm.scontrol import _entity as entity
 from fgsched.slurm.srun import step_of
-from fgsched.slurm.step import of_step
+from fgsched.slurm.step import StepRefused, of_step, of_task
 from fgsched.submission import options
 from fgsched.submission.checks import Process
 from fgsched.submission.prepare import SubmissionPreparer
@@ -17,6 +20,8 @@ from fgsched.views.choices import states
 SITE = SubmitContext(
     cpus=64, partition="main", partitions=("main", "half"), partition_gpus={"main": 8, "half": 4}
 )
+
+TASKS = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE")
 
 
 def submission(*argv, called="sbatch", site=SITE):
@@ -69,23 +74,155 @@ def test_an_exclusive_job_of_a_host_without_gpus_has_none():
     ("argv", "variables"),
     [
         (("--gres=gpu:4",), {}),
-        (("-n", "4"), {"SLURM_NTASKS": "4", "SLURM_NPROCS": "4"}),
+        (("-n", "4"), {"SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_TASKS_PER_NODE": "4"}),
         (
             ("--ntasks-per-node=2",),
-            {"SLURM_NTASKS": "2", "SLURM_NPROCS": "2", "SLURM_NTASKS_PER_NODE": "2"},
+            {**dict.fromkeys(TASKS, "2"), "SLURM_NTASKS_PER_NODE": "2"},
         ),
         (
             ("--gpus=2", "--ntasks-per-gpu=2"),
-            {"SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_NTASKS_PER_GPU": "2", "SLURM_GPUS": "2"},
+            {**dict.fromkeys(TASKS, "4"), "SLURM_NTASKS_PER_GPU": "2", "SLURM_GPUS": "2"},
         ),
         (("-c", "8"), {"SLURM_CPUS_PER_TASK": "8", "SLURM_TRES_PER_TASK": "cpu=8"}),
-        (("--exclusive", "-c", "4"), {"SLURM_CPUS_PER_TASK": "4", "SLURM_TRES_PER_TASK": "cpu=4"}),
-        (("--gpus-per-task=1",), {"SLURM_GPUS_PER_TASK": "1"}),
+        (
+            ("--exclusive", "-c", "4"),
+            {"SLURM_CPUS_PER_TASK": "4", "SLURM_TRES_PER_TASK": "cpu=4", "SLURM_TASKS_PER_NODE": "16"},
+        ),
+        (
+            ("--gpus-per-task=1",),
+            {"SLURM_TRES_PER_TASK": "gres/gpu=1", "SLURM_TRES_BIND": "gres/gpu:per_task:1"},
+        ),
+        (("--gpu-bind=single:1",), {"SLURM_TRES_BIND": "gres/gpu:single:1"}),
+        (
+            ("--gpus=2", "--cpus-per-gpu=4"),
+            {"SLURM_GPUS": "2", "SLURM_CPUS_PER_GPU": "4", "SLURM_TASKS_PER_NODE": "8"},
+        ),
+        (("--mem=4G",), {"SLURM_MEM_PER_NODE": "4096"}),
+        (("--mem=0",), {}),
         (("--mem-per-cpu=2G",), {"SLURM_MEM_PER_CPU": "2048"}),
     ],
 )
 def test_a_variable_of_an_option_is_there_only_if_the_option_was_given(argv, variables):
-    assert submission(*argv)[1] == variables
+    assert submission(*argv)[1] == {"SLURM_TASKS_PER_NODE": "1"} | variables
+
+
+NEVER = {  # variables of sbatch(1), salloc(1) and srun(1) of 24.11 that are never set, and the reason
+    **dict.fromkeys(
+        word_list(
+            """SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_VERBOSE SLURM_CPU_FREQ_REQ
+            SLURM_DIST_PLANESIZE SLURM_GPU_FREQ SLURM_MEM_BIND SLURM_MEM_BIND_LIST
+            SLURM_MEM_BIND_PREFER SLURM_MEM_BIND_SORT SLURM_MEM_BIND_TYPE SLURM_MEM_BIND_VERBOSE
+            SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_SOCKET SLURM_OVERCOMMIT SLURM_PROFILE
+            SLURM_THREADS_PER_CORE SBATCH_MEM_BIND SBATCH_MEM_BIND_LIST SBATCH_MEM_BIND_PREFER
+            SBATCH_MEM_BIND_TYPE SBATCH_MEM_BIND_VERBOSE SBATCH_THREADS_PER_CORE SLURM_JOB_LICENSES"""
+        ),
+        "its option is ignored",
+    ),
+    **dict.fromkeys(("SLURM_GPUS_PER_SOCKET", "SLURM_HET_SIZE", "SLURM_CONTAINER_ID"), "refused"),
+    **dict.fromkeys(("SLURM_GPU_BIND", "SLURM_OOMKILLSTEP", "SLURM_JOB_NODES"), "24.11 sets it neither"),
+    **dict.fromkeys(
+        ("SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT", "SRUN_DEBUG"),
+        "the step has no launcher with a port",
+    ),
+    "SLURM_TASK_PID": "a process learns its id from the kernel",
+    "SLURM_SHARDS_ON_NODE": "a shard is a part of a GPU",
+    "SLURM_EXPORT_ENV": "a step has the environment of the script",
+}
+OF_SLURM = """
+    SLURMD_NODENAME SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_ID
+    SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN SLURM_ARRAY_TASK_STEP SLURM_CLUSTER_NAME
+    SLURM_CONTAINER SLURM_CPUS_ON_NODE SLURM_CPUS_PER_GPU SLURM_CPUS_PER_TASK SLURM_DISTRIBUTION
+    SLURM_GPUS SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE SLURM_GTIDS SLURM_JOBID SLURM_JOB_ACCOUNT
+    SLURM_JOB_CPUS_PER_NODE SLURM_JOB_DEPENDENCY SLURM_JOB_END_TIME SLURM_JOB_GPUS SLURM_JOB_ID
+    SLURM_JOB_NAME SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_JOB_PARTITION SLURM_JOB_QOS
+    SLURM_JOB_RESERVATION SLURM_JOB_START_TIME SLURM_LAUNCH_NODE_IPADDR SLURM_LOCALID
+    SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE SLURM_NNODES SLURM_NODEID SLURM_NODELIST
+    SLURM_NPROCS SLURM_NTASKS SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_NODE SLURM_PRIO_PROCESS
+    SLURM_PROCID SLURM_RESTART_COUNT SLURM_SRUN_COMM_HOST SLURM_STEPID SLURM_STEP_GPUS SLURM_STEP_ID
+    SLURM_STEP_NODELIST SLURM_STEP_NUM_NODES SLURM_STEP_NUM_TASKS SLURM_STEP_TASKS_PER_NODE
+    SLURM_SUBMIT_DIR SLURM_SUBMIT_HOST SLURM_TASKS_PER_NODE SLURM_TOPOLOGY_ADDR
+    SLURM_TOPOLOGY_ADDR_PATTERN SLURM_TRES_PER_TASK SLURM_UMASK
+"""
+
+
+def test_each_variable_of_slurm_is_set_by_some_job_or_step_or_has_a_reason():
+    step = step_of(["-c2", "true"], {"FG_JOB_GPUS": "3"})
+    variables = set(
+        of_task(step, of_step(step, {"FG_JOB_ID": "7", "FG_JOB_NODELIST": "node"}, 0, ["0"]), 0, ["0"])
+    )
+    for argv in (
+        ("-n2", "-c2", "--gpus=1", "--mem=1G", "--reservation=r", "--gpu-bind=none"),
+        ("--ntasks-per-node=2", "--gpus-per-node=1", "--cpus-per-gpu=2", "--mem-per-cpu=1G"),
+        ("--gpus=1", "--ntasks-per-gpu=1", "--mem-per-gpu=1G", "--container=/"),
+    ):
+        variables |= submission(*argv)[1].keys()
+    variables |= OF_BATCH_SHELL.keys() | {twin for twins in TWINS.values() for twin in twins}
+    assert sorted(set(OF_SLURM.split()) - variables) == []
+    assert sorted(variables & NEVER.keys()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "gpus", "of_tasks"),
+    [
+        (("-n2", "--gpu-bind=single:1"), {}, None, ("0", "1")),
+        (("-n4", "--gpu-bind=single:2"), {}, None, ("0", "0", "1", "1")),
+        (("-n2", "--gpu-bind=verbose,map_gpu:1,0"), {}, None, ("1", "0")),
+        (("-n2", "--gpu-bind=mask_gpu:0x2,3"), {}, None, ("1", "0,1")),
+        (("-n2", "--gpu-bind=per_task:1"), {}, None, ("0", "1")),
+        (("-n2", "--gpu-bind=closest"), {}, None, ("0,1", "0,1")),
+        (("-n2",), {"SLURM_TRES_BIND": "gres/gpu:single:1"}, None, ("0", "1")),
+        (("-n2",), {"SLURM_TRES_PER_TASK": "gres/gpu=1"}, 2, ("0", "1")),
+        (("-n2", "--tres-per-task=cpu=2,gres/gpu:a100=1"), {}, 2, ("0", "1")),
+        (("--ntasks-per-gpu=1",), {"FG_JOB_GPUS": "3,5"}, None, ("0", "1")),
+        (("-n2", "--gres=none"), {}, 0, ("", "")),
+        (("-n2", "-G0"), {}, 0, ("", "")),
+        (("--gres=gres/gpu:2",), {}, 2, ("0,1",)),
+    ],
+)
+def test_a_task_sees_the_gpus_to_which_it_is_bound(words, environ, gpus, of_tasks):
+    step = step_of([*words, "true"], environ)
+    words_of_gpus = [] if step.gpus == 0 else ["0", "1"]
+    base = of_step(step, {"SLURM_GPUS_ON_NODE": "2", "SLURM_STEP_GPUS": "3,5"}, 0, words_of_gpus)
+    tasks = [of_task(step, base, task, words_of_gpus) for task in range(step.tasks)]
+    assert step.gpus == gpus
+    assert tuple(variables["CUDA_VISIBLE_DEVICES"] for variables in tasks) == of_tasks
+    assert base.get("SLURM_GPUS_ON_NODE") == ("2" if words_of_gpus else None)
+
+
+@pytest.mark.parametrize(
+    "text", ["map_gpu:2", "mask_gpu:0x4", "single:0", "per_task:1,2", "nearest", "map_gpu:x"]
+)
+def test_a_binding_that_cannot_bind_is_refused(text):
+    assert text in ("map_gpu:2", "mask_gpu:0x4") or refused(text)
+    assert refused(text) or not step_of([f"--gpu-bind={text}", "true"], {}).binds_within(2)
+
+
+def refused(text):
+    try:
+        step_of([f"--gpu-bind={text}", "true"], {})
+    except StepRefused:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "tasks"),
+    [
+        ((), {"SLURM_TRES_PER_TASK": "cpu=4", "FG_CPUS_ON_NODE": "64"}, 16),
+        (("-c3",), {"SLURM_TRES_PER_TASK": "cpu=6", "FG_CPUS_ON_NODE": "6"}, 2),
+        ((), {"SLURM_NTASKS": "2", "SLURM_TRES_PER_TASK": "cpu=4", "FG_CPUS_ON_NODE": "64"}, 2),
+        ((), {"FG_CPUS_ON_NODE": "64"}, 1),
+    ],
+)
+def test_a_step_has_as_many_tasks_as_the_cpus_of_each_allow(words, environ, tasks):
+    assert step_of([*words, "true"], environ).tasks == tasks
+
+
+def test_resources_of_each_task_are_options_of_their_own():
+    request, variables = submission("-n", "2", "--tres-per-task=cpu=2,gres/gpu:a100=1")
+    assert (request.demand.cpus, request.demand.gpus, request.demand.gpu_type) == (4, 2, "a100")
+    assert variables["SLURM_TRES_PER_TASK"] == "cpu=2,gres/gpu=1"
+    assert variables["SLURM_TRES_BIND"] == "gres/gpu:per_task:1"
 
 
 @pytest.mark.parametrize(

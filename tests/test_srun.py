@@ -321,7 +321,7 @@ def test_a_step_takes_options_from_variables_and_the_command_line_wins():
 def test_tasks_with_fractions_of_gpus_share_those_of_the_job():
     for words, environ in ((["--gpus-per-task=0.5"], {}), ([], {"SLURM_GPUS_PER_TASK": "a100:50%"})):
         step = step_of([*words, "-n2", "true"], environ)
-        assert (step.gpus, step.gpus_each) == (0, 0)
+        assert (step.gpus, step.gpus_each) == (None, 0)
 
 
 def test_options_of_the_job_are_variables_of_srun_outside_of_one_and_of_salloc():

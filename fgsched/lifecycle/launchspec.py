@@ -147,9 +147,6 @@ _SLURM = {  # our variable -> those of Slurm with its value
     "FG_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),
     "FG_NNODES": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "FG_JOB_NODELIST": ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURMD_NODENAME", "SLURM_TOPOLOGY_ADDR"),
-    "FG_NTASKS": (
-        "SLURM_TASKS_PER_NODE",
-    ),  # the others only if an option was given: programs ask for presence
     "FG_CPUS_ON_NODE": ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE"),
     "FG_JOB_GPUS": ("SLURM_JOB_GPUS",),
     "TMPDIR": ("SLURM_TMPDIR",),
@@ -157,7 +154,7 @@ _SLURM = {  # our variable -> those of Slurm with its value
         f"FG_{name}": (f"SLURM_{name}",)
         for name in word_list(
             """JOB_NAME JOB_PARTITION JOB_ACCOUNT JOB_QOS JOB_USER JOB_START_TIME JOB_END_TIME JOB_DEPENDENCY
-            SUBMIT_DIR SUBMIT_HOST MEM_PER_NODE GPUS_ON_NODE RESTART_COUNT ARRAY_JOB_ID ARRAY_TASK_ID
+            SUBMIT_DIR SUBMIT_HOST GPUS_ON_NODE RESTART_COUNT ARRAY_JOB_ID ARRAY_TASK_ID
             ARRAY_TASK_COUNT ARRAY_TASK_MIN ARRAY_TASK_MAX ARRAY_TASK_STEP"""
         )
     },
@@ -167,7 +164,9 @@ _OF_BATCH_SHELL = {  # variables of Slurm that are the same for the script of ev
     "SLURM_PRIO_PROCESS": "0",
     "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
     "SLURM_CLUSTER_NAME": "fgsched",
+    "SLURM_OOM_KILL_STEP": "0",
 }
+_YEAR = 365 * 86_400  # seconds: Slurm's end time of a job without a time limit
 
 
 def variables(
@@ -311,6 +310,7 @@ def _slurm(job: Job, job_variables: Mapping[str, str], vendor: VendorFacts) -> d
     for name in ("SLURM_RESTART_COUNT", "SLURM_GPUS_ON_NODE"):
         if slurm_variables.get(name) == "0":  # then Slurm does not set it
             del slurm_variables[name]
+    slurm_variables.setdefault("SLURM_JOB_END_TIME", str(int(job.start_time) + _YEAR))
     return slurm_variables | _OF_BATCH_SHELL | {"SLURM_JOB_UID": str(job.uid), "SLURM_JOB_GID": str(job.gid)}
 
 

@@ -42,7 +42,7 @@ def run(step: SrunStep, environ: Mapping[str, str]) -> int:
             if step.terminal:
                 from fgsched.slurm.streams import spawn
 
-                recorded.status = spawn(step.program(0), _of(step, base, 0, gpus), step.directory)
+                recorded.status = spawn(step.program(0), of_task(step, base, 0, gpus), step.directory)
                 return code_of(recorded.status)
             running = _RunningTasks(step, base, held)
             with _forwarding(running.abort):
@@ -70,16 +70,17 @@ def _chosen_gpus(step: SrunStep, environ: Mapping[str, str], gpus_of_job: int, h
     cpus = int(environ.get("FG_CPUS_ON_NODE") or 1)
     if step.tasks * step.cpus > cpus:
         raise StepRefused(_too_much("More processors requested than permitted", environ), 1)
-    if step.gpus > gpus_of_job:
+    wanted = gpus_of_job if step.gpus is None else step.gpus
+    if wanted > gpus_of_job or not step.binds_within(wanted):
         raise StepRefused(_too_much("Invalid generic resource (gres) specification", environ), 1)
     if step.overlaps or "SLURM_STEP_ID" in environ:  # a step inside a step shares what that one has
-        return list(range(step.gpus or gpus_of_job))
+        return list(range(wanted))
     waits = _SlotPatience(step, environ["FG_JOB_ID"])
     try:
         take(environ, "cpu", cpus, step.tasks * step.cpus, held, waits=waits)
         if not step.gpus:
-            return list(range(gpus_of_job))
-        return take(environ, "gpu", gpus_of_job, step.gpus, held, waits=waits)
+            return list(range(wanted))
+        return take(environ, "gpu", gpus_of_job, wanted, held, waits=waits)
     except SlotsBusy:
         raise StepRefused(_too_much("Requested nodes are busy", environ), 1) from None
 
@@ -106,14 +107,6 @@ def _too_much(why: str, environ: Mapping[str, str]) -> str:
     return f"srun: error: Unable to create step for job {environ['FG_JOB_ID']}: {why}"
 
 
-def _of(step: SrunStep, base: Mapping[str, str], task: int, gpus: list[str]) -> dict[str, str]:
-    variables = of_task(base, task)
-    if step.gpus_each:
-        selection = vendors.of_job(base).facts.selection
-        variables[selection] = ",".join(gpus[task * step.gpus_each : (task + 1) * step.gpus_each])
-    return variables
-
-
 class _RunningTasks:
     """The tasks of a step while they run."""
 
@@ -131,7 +124,7 @@ class _RunningTasks:
     def start(self, gpus: list[str]) -> None:
         """Start the tasks with these GPUs."""
         for task in range(self._step.tasks):
-            self._start(task, _of(self._step, self._base, task, gpus))
+            self._start(task, of_task(self._step, self._base, task, gpus))
         if self._is_aborted:
             self._terminate()
         self._inputs.begin()

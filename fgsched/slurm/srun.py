@@ -1,15 +1,24 @@
 """srun inside a job: read its command line, and run the tasks of one step."""
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fgsched.domain.text import BadValue
 from fgsched.lifecycle.containers import options as options_of_container
 from fgsched.lifecycle.containers import parse_image, parse_mounts
 from fgsched.slurm.getopt import BadLine, of_srun, of_step, parse
 from fgsched.slurm.running import run
-from fgsched.slurm.step import SrunStep, StepRefused, read_binding, read_programs
+from fgsched.slurm.step import (
+    GpuBinding,
+    SrunStep,
+    StepRefused,
+    read_binding,
+    read_gpu_binding,
+    read_programs,
+)
 
 _SEVERAL = "Start a step for each component with & and then wait, or one with --multi-prog."
 
@@ -30,28 +39,29 @@ def read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def step_of(words: Sequence[str], environ: Mapping[str, str]) -> SrunStep:
     """Return the step that a command line describes. Raises BadLine or Refusal."""
-    step, command = read(words)
-    step = of_step(environ, step)
-    if set("./%").intersection(step.get("gpus-per-task", "")):
-        del step["gpus-per-task"]  # fractions: the tasks share the GPUs of the job
-    _check_host(step)
+    typed, command = read(words)
+    step = _checked(of_step(environ, _with_tres(typed)))
     if not command:
         raise StepRefused("srun: fatal: No command given to execute.", 1)
-    tasks = _tasks(step, environ)
+    of_job = _per_task(environ.get("SLURM_TRES_PER_TASK", ""))
+    cpus = step.get("cpus-per-task") or environ.get("SRUN_CPUS_PER_TASK") or of_job.get("cpu", "")
+    each = _gpus_each(step, of_job)
+    has_tasks, tasks = _tasks(step, environ, _number({"cpus-per-task": cpus or "1"}, "cpus-per-task", "1"))
     return SrunStep(
         command=tuple(command),
         programs=read_programs(command, tasks) if "multi-prog" in step else (),
         tasks=tasks,
-        cpus=_number(step, "cpus-per-task", _cpus_of_job(environ) or "1"),
-        has_cpus="cpus-per-task" in step or bool(_cpus_of_job(environ)),
-        gpus=_gpus(step, tasks),
-        gpus_each=_amount(step["gpus-per-task"]) if "gpus-per-task" in step else 0,
+        has_tasks=has_tasks,
+        cpus=int(cpus or "1"),
+        has_cpus=bool(cpus),
+        is_exact="exact" in step,
+        distribution=step.get("distribution", ""),
+        gpus=each * tasks if each else _gpus(step),
+        gpus_each=each,
+        gpu_binding=_gpu_binding(step, environ, each),
         overlaps="overlap" in step,
         label="label" in step,
-        output=step.get("output", ""),
-        error=step.get("error", ""),
-        input=step.get("input", ""),
-        append=step.get("open-mode", "")[:1] == "a",
+        **_streams(step),
         directory=step.get("chdir", ""),
         export=step.get("export", "ALL"),
         kill_on_bad_exit=step.get("kill-on-bad-exit", "0") != "0",
@@ -61,8 +71,20 @@ def step_of(words: Sequence[str], environ: Mapping[str, str]) -> SrunStep:
         quiet="quiet" in step,
         terminal="pty" in step,
         name=step.get("job-name", os.path.basename(command[0])),
+        per_gpu=step.get("ntasks-per-gpu", ""),
+        job_name=typed.get("job-name", ""),
         enters=_enters(step, environ),
     )
+
+
+def _streams(step: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a step with its input and output."""
+    return {
+        "output": step.get("output", ""),
+        "error": step.get("error", ""),
+        "input": step.get("input", ""),
+        "append": step.get("open-mode", "")[:1] == "a",
+    }
 
 
 def _enters(options: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -82,6 +104,14 @@ def _enters(options: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str
     return environ["FG_PYTHON"], "-I", "-m", "fgsched.interactive.containers", *words, "--"
 
 
+def _checked(options: dict[str, str]) -> dict[str, str]:
+    """Return the options of a step that runs on this host. Raises StepRefused."""
+    if set("./%").intersection(options.get("gpus-per-task", "")):
+        del options["gpus-per-task"]  # fractions: the tasks share the GPUs of the job
+    _check_host(options)
+    return options
+
+
 def _check_host(options: Mapping[str, str]) -> None:
     least = options.get("nodes", "1").partition("-")[0]
     if not least.isdecimal():
@@ -94,17 +124,56 @@ def _check_host(options: Mapping[str, str]) -> None:
         )
 
 
-def _cpus_of_job(environ: Mapping[str, str]) -> str:
-    """Return the CPUs of each task that the job or the caller has set for its steps, or ""."""
-    cpus = dict(part.partition("=")[::2] for part in environ.get("SLURM_TRES_PER_TASK", "").split(","))
-    return environ.get("SRUN_CPUS_PER_TASK") or cpus.get("cpu", "")
+def _with_tres(typed: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a command line, with --tres-per-task as the options of its parts."""
+    parts = _per_task(typed.get("tres-per-task", ""))
+    named = {"cpu": "cpus-per-task", "gres/gpu": "gpus-per-task"}
+    if unknown := [part for part in parts if part not in named]:
+        raise StepRefused(f"srun: error: --tres-per-task: {unknown[0]}: only cpu and gres/gpu are known", 1)
+    return {**{named[part]: amount for part, amount in parts.items()}, **typed}
 
 
-def _tasks(options: Mapping[str, str], environ: Mapping[str, str]) -> int:
+def _per_task(text: str) -> dict[str, str]:
+    """Return {resource: amount} of a value such as 'cpu=2,gres/gpu:a100=1'."""
+    parts = {}
+    for part in filter(None, text.split(",")):
+        name, amount = [*re.split(r"[=:]", part, maxsplit=1), "1"][:2]
+        parts[name] = re.split(r"[=:]", amount)[-1]
+    return parts
+
+
+def _gpus_each(step: Mapping[str, str], of_job: Mapping[str, str]) -> int:
+    """Return the GPUs of each task; 0: nothing was said, or an amount for the step."""
+    if "gpus-per-task" in step:
+        return _amount(step["gpus-per-task"])
+    of_step_itself = {"gpus", "gpus-per-node", "gres"}.intersection(step)
+    return 0 if of_step_itself else _amount(of_job.get("gres/gpu", "0"))
+
+
+def _gpu_binding(step: Mapping[str, str], environ: Mapping[str, str], each: int) -> GpuBinding:
+    """Return the binding of the step, of the job, or that of an amount of GPUs for each task."""
+    inherited = environ.get("SLURM_TRES_BIND", "").removeprefix("gres/gpu:")
+    of_gpu = step.get("ntasks-per-gpu")
+    implied = f"per_task:{each}" if each else f"single:{of_gpu}" if of_gpu else ""
+    return read_gpu_binding(step.get("gpu-bind") or implied or inherited)
+
+
+def _tasks(options: Mapping[str, str], environ: Mapping[str, str], cpus: int) -> tuple[bool, int]:
+    """Return whether the number of tasks was said, and the number.
+
+    As in Slurm, a step for which only the CPUs of each task were said has as many tasks as fit on them.
+    """
     for name in ("ntasks", "ntasks-per-node", "tasks-per-node"):
         if name in options:
-            return _number(options, name, "1")
-    return _number({}, "ntasks", environ.get("SLURM_NTASKS") or environ.get("FG_NTASKS") or "1")
+            return True, _number(options, name, "1")
+    gpus = len(environ.get("FG_JOB_GPUS", "").split(",")) if environ.get("FG_JOB_GPUS") else 0
+    if "ntasks-per-gpu" in options and (gpus := _gpus(options) or gpus):
+        return True, gpus * _number(options, "ntasks-per-gpu", "1")
+    of_job = environ.get("SLURM_NTASKS") or ("" if "SLURM_JOB_ID" in environ else environ.get("FG_NTASKS"))
+    if of_job:
+        return True, _number({}, "ntasks", of_job)
+    said = "cpus-per-task" in options or environ.get("SLURM_TRES_PER_TASK") or "SRUN_CPUS_PER_TASK" in environ
+    return False, max(1, int(environ.get("FG_CPUS_ON_NODE") or 1) // cpus) if said else 1
 
 
 def _number(options: Mapping[str, str], name: str, default: str) -> int:
@@ -114,19 +183,20 @@ def _number(options: Mapping[str, str], name: str, default: str) -> int:
     return int(text)
 
 
-def _gpus(options: Mapping[str, str], tasks: int) -> int:
-    """Return the number of GPUs of the step; 0: all of the job."""
-    if "gpus-per-task" in options:
-        return _amount(options["gpus-per-task"]) * tasks
-    if "gpus" in options or "gpus-per-node" in options:
-        return _amount(options.get("gpus") or options["gpus-per-node"])
-    parts = [part for part in options.get("gres", "").split(",") if part.partition(":")[0] == "gpu"]
-    return _amount(parts[0].removeprefix("gpu").removeprefix(":")) if parts else 0
+def _gpus(step: Mapping[str, str]) -> int | None:
+    """Return the number of GPUs of the step; None: all of the job."""
+    if "gpus" in step or "gpus-per-node" in step:
+        return _amount(step.get("gpus") or step["gpus-per-node"])
+    if "gres" not in step:
+        return None
+    names = [part.removeprefix("gres/").removeprefix("gres:") for part in step["gres"].split(",")]
+    parts = [part for part in names if part.partition(":")[0].partition("=")[0] == "gpu"]
+    return _amount(parts[0].removeprefix("gpu")[1:] or "1") if parts else 0
 
 
 def _amount(text: str) -> int:
     """Return the count in '[type:]N'; a type alone means one."""
-    last = text.rpartition(":")[2]
+    last = re.split("[:=]", text)[-1]
     return int(last) if last.isdecimal() else 1
 
 

@@ -43,6 +43,27 @@ class TaskBinding(Struct, frozen=True):
     verbose: bool = False
 
 
+class GpuBinding(Struct, frozen=True):
+    """The GPUs of a step that each task sees, by --gpu-bind or by an amount for each task."""
+
+    text: str = ""  # as SLURM_TRES_BIND has it after "gres/gpu:"; "": not given
+    kind: str = ""  # "single", "per_task", "map_gpu" or "mask_gpu"; "": every task sees all
+    numbers: tuple[int, ...] = ()
+
+    def positions(self, task: int, gpus: int) -> list[int]:
+        """Return the positions of a task's GPUs among those of its step."""
+        if not self.kind or not gpus:
+            return list(range(gpus))
+        number = self.numbers[task % len(self.numbers)]
+        if self.kind == "map_gpu":
+            return [number]
+        if self.kind == "mask_gpu":
+            return [gpu for gpu in range(gpus) if number >> gpu & 1]
+        if self.kind == "single":
+            return [task // number % gpus]
+        return sorted({gpu % gpus for gpu in range(task * number, (task + 1) * number)})
+
+
 class SrunStep(Struct, frozen=True, kw_only=True):
     """One call of srun."""
 
@@ -51,8 +72,14 @@ class SrunStep(Struct, frozen=True, kw_only=True):
     tasks: int = 1
     cpus: int = 1  # of each task
     has_cpus: bool = False  # an option or the job said how many
-    gpus: int = 0  # of the step; 0: all GPUs of the job
-    gpus_each: int = 0  # of each task; 0: each has those of the step
+    gpus: int | None = None  # of the step; None: all GPUs of the job
+    gpu_binding: GpuBinding = GpuBinding()
+    has_tasks: bool = False  # an option or the job said how many
+    is_exact: bool = False  # has only the CPUs of its tasks
+    distribution: str = ""  # "": that of Slurm
+    gpus_each: int = 0  # of each task, if an option or the job said so
+    per_gpu: str = ""  # number of tasks for each GPU, if that was said
+    job_name: str = ""  # the value of --job-name
     overlaps: bool = False  # shares CPUs and GPUs with other steps
     label: bool = False
     output: str = ""  # pattern; "": that of srun
@@ -69,6 +96,13 @@ class SrunStep(Struct, frozen=True, kw_only=True):
     terminal: bool = False
     name: str = ""
     enters: tuple[str, ...] = ()  # words before the program, which enter a container
+
+    def binds_within(self, gpus: int) -> bool:
+        """Tell whether --gpu-bind names only positions that a step with so many GPUs has."""
+        binding = self.gpu_binding
+        if binding.kind not in ("map_gpu", "mask_gpu"):
+            return True
+        return all(number < (gpus if binding.kind == "map_gpu" else 1 << gpus) for number in binding.numbers)
 
     def program(self, task: int) -> tuple[str, ...]:
         """Return the words of a task's program."""
@@ -97,7 +131,7 @@ def read_binding(text: str, tasks: int) -> TaskBinding:
     raise _refusal(text)
 
 
-def _numbers(words: list[str], base: int, text: str) -> list[int]:
+def _numbers(words: list[str], base: int, text: str, option: str = "--cpu-bind") -> list[int]:
     """Return the numbers of a list; 2*3 means 2,2,2. Raises StepRefused."""
     limit = _MOST if base == 10 else 1 << _MOST
     numbers = []
@@ -106,9 +140,9 @@ def _numbers(words: list[str], base: int, text: str) -> list[int]:
         try:
             number, times = int(one, base), int(count) if star else 1
         except ValueError:
-            raise _refusal(text) from None
+            raise _refusal(text, option) from None
         if not (0 <= number < limit and 0 < times <= _MOST and (number or base == 10)):
-            raise _refusal(text)
+            raise _refusal(text, option)
         numbers += [number] * times
     return numbers
 
@@ -118,8 +152,24 @@ def _for_tasks(masks: list[int], tasks: int) -> tuple[int, ...]:
     return tuple(masks[task % len(masks)] for task in range(tasks))
 
 
-def _refusal(text: str) -> StepRefused:
-    return StepRefused(f"srun: error: Invalid --cpu-bind argument: {text}", 1)
+def _refusal(text: str, option: str = "--cpu-bind") -> StepRefused:
+    return StepRefused(f"srun: error: Invalid {option} argument: {text}", 1)
+
+
+def read_gpu_binding(text: str) -> GpuBinding:
+    """Return the binding of a value of --gpu-bind, such as 'verbose,map_gpu:0,1'. Raises StepRefused."""
+    words = text.split(",")
+    while words and words[0].lower() in ("", *_VERBOSE, *_QUIET):
+        words.pop(0)
+    kind, _, first = ",".join(words).partition(":")
+    if kind in ("", "none", "closest") and not first:
+        return GpuBinding(kind)
+    if kind not in ("single", "per_task", "map_gpu", "mask_gpu"):
+        raise _refusal(text, "--gpu-bind")
+    numbers = _numbers(first.split(","), 16 if kind == "mask_gpu" else 10, text, "--gpu-bind")
+    if kind in ("single", "per_task") and (len(numbers) != 1 or not numbers[0]):
+        raise _refusal(text, "--gpu-bind")
+    return GpuBinding(f"{kind}:{first}", kind, tuple(numbers))
 
 
 def read_programs(command: Sequence[str], tasks: int) -> tuple[tuple[str, ...], ...]:
@@ -181,7 +231,10 @@ def _replaced(word: str, values: dict[str, str]) -> str:
 def of_step(step: SrunStep, environ: Mapping[str, str], number: int, gpus: list[str]) -> dict[str, str]:
     """Return the variables that all tasks of a step have."""
     tasks = str(step.tasks)
-    return _exported(step.export, environ) | {
+    exported = _exported(step.export, environ)
+    for name in _OF_OTHER_STEPS:
+        exported.pop(name, None)
+    return exported | {
         **{twin: environ[name] for name, twins in _OF_JOB.items() if name in environ for twin in twins},
         **dict.fromkeys(("SLURM_STEP_ID", "SLURM_STEPID"), str(number)),
         **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"), tasks),
@@ -190,22 +243,67 @@ def of_step(step: SrunStep, environ: Mapping[str, str], number: int, gpus: list[
         **dict.fromkeys(("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST"), "127.0.0.1"),
         "SLURM_NODEID": "0",
         "SLURM_GTIDS": ",".join(map(str, range(step.tasks))),
-        **({"SLURM_CPUS_PER_TASK": str(step.cpus)} if step.has_cpus else {}),
-        "SLURM_STEP_NAME": step.name,
+        "SLURM_DISTRIBUTION": step.distribution or _usual_distribution(step),
+        "SLURM_OOM_KILL_STEP": "0",
+        "SLURM_UMASK": f"{_umask():04o}",
         "SLURM_CLUSTER_NAME": "fgsched",
-        **(_of_gpus(",".join(gpus), environ) if gpus else {}),
+        **({"SLURM_JOB_NAME": step.job_name} if step.job_name else {}),
+        **({"SLURM_NTASKS_PER_TRES": step.per_gpu} if step.per_gpu else {}),
+        **_of_cpus(step),
+        **_of_gpus(gpus, environ),
+        **_of_tres(step),
     }
 
 
-def _of_gpus(words: str, environ: Mapping[str, str]) -> dict[str, str]:
+_OF_OTHER_STEPS = ("SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "SLURM_TRES_PER_TASK", "SLURM_TRES_BIND")
+
+
+def _usual_distribution(step: SrunStep) -> str:
+    """Return what Slurm names if no option does: one task is dealt out, several fill the node."""
+    return "cyclic" if step.tasks == 1 and (step.has_tasks or not step.has_cpus) else "block"
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _of_cpus(step: SrunStep) -> dict[str, str]:
+    """Return the variables of the CPUs; without a number for each task the step can use those of the job."""
+    each = {"SLURM_CPUS_PER_TASK": str(step.cpus)} if step.has_cpus else {}
+    is_exact = step.has_cpus or step.is_exact
+    return each | ({"SLURM_CPUS_ON_NODE": str(step.tasks * step.cpus)} if is_exact else {})
+
+
+def _of_tres(step: SrunStep) -> dict[str, str]:
+    """Return the variables of what each task has, which a step inside this one inherits."""
+    binding = step.gpu_binding
+    each = [f"cpu={step.cpus}"] if step.has_cpus else []
+    each += [f"gres/gpu={step.gpus_each}"] if step.gpus_each else []
+    bound = dict.fromkeys(("SLURM_TRES_BIND", "SLURMD_TRES_BIND"), f"gres/gpu:{binding.text}")
+    return ({"SLURM_TRES_PER_TASK": ",".join(each)} if each else {}) | (bound if binding.text else {})
+
+
+def _of_gpus(gpus: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the GPUs of a step: the words that select them, and the indices on the host."""
     selection = vendors.of_job(environ).facts.selection
-    return {selection: words, "SLURM_STEP_GPUS": translated(words, environ, "FG_JOB_GPUS")}
+    words = ",".join(gpus)
+    if not gpus:
+        return {selection: ""}
+    indices = translated(words, environ, "FG_JOB_GPUS")
+    return {selection: words, "SLURM_STEP_GPUS": indices, "SLURM_GPUS_ON_NODE": str(len(gpus))}
 
 
-def of_task(base: Mapping[str, str], task: int) -> dict[str, str]:
-    """Return the variables of one task."""
-    return {**base, "SLURM_PROCID": str(task), "SLURM_LOCALID": str(task)}
+def of_task(step: SrunStep, base: Mapping[str, str], task: int, gpus: Sequence[str]) -> dict[str, str]:
+    """Return the variables of one task of a step with these GPUs."""
+    variables = {**base, "SLURM_PROCID": str(task), "SLURM_LOCALID": str(task)}
+    if step.gpu_binding.kind and gpus:
+        bound = [gpus[gpu] for gpu in step.gpu_binding.positions(task, len(gpus)) if gpu < len(gpus)]
+        words = ",".join(bound)
+        variables[vendors.of_job(base).facts.selection] = words
+        variables["SLURM_STEP_GPUS"] = translated(words, base, "FG_JOB_GPUS")
+    return variables
 
 
 def _exported(text: str, environ: Mapping[str, str]) -> dict[str, str]:

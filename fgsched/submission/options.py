@@ -317,6 +317,19 @@ def latest(settings: Iterable[AnySetting], *, strict: bool = False) -> Settings:
     return chosen
 
 
+def with_tres(settings: Settings) -> Settings:
+    """Return settings with those of --tres-per-task as the options of its parts. Raises BadUsage."""
+    tres = settings.get("tres-per-task")
+    if tres is None:
+        return settings
+    parts = []
+    for name, text in tres.value:
+        option = table.BY_NAME[name]
+        parts.append(Setting(option, text, option.parse(text), tres.source, tres.line))
+    others = [setting for setting in settings.values() if setting is not tres]
+    return latest([*others, *parts])
+
+
 def _exclude(first: AnySetting, second: AnySetting) -> BadUsage:
     """Return the error about two settings of which a job can have one."""
     if first.option is second.option:

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from fgsched import codec
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
+from fgsched.domain.job import NO_LIMIT, WHOLE, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext
 from fgsched.domain.vendor import VendorFacts
@@ -328,7 +328,7 @@ class SubmissionPreparer:
         key = (script, *((setting.option.name, setting.text) for setting in settings))
         plan = self._plans.get(key)
         if plan is None:
-            given = Settings({**script.settings, **before})
+            given = options.with_tres(Settings({**script.settings, **before}))
             notes = [*self._known_partition(given), *self._known_reservation(given)]
             plan = self._plan(script, Settings(self._of_partition(given) | given), words[1:], line)
             all_warnings = (*plan.warnings, *warnings, *notes)
@@ -433,7 +433,7 @@ class SubmissionPreparer:
         if request.container:
             self._here.check_container(settings["container"], request.container, environment)
         if request.slurm_env:
-            environment = environment | by_option(settings, request.tasks)
+            environment = environment | by_option(settings, request)
             if _is_login_shell(script.data):
                 environment = {"BASH_ENV": _AFTER_LOGIN, **environment}
         warnings = [*warnings, *self._about(script, settings, request)]
@@ -662,29 +662,54 @@ _OF_OPTIONS = {  # sbatch's output variables, each set if its option was given
             "cpus-per-gpu",
             "gpus",
             "gpus-per-node",
-            "gpus-per-task",
         )
     },
     "tasks-per-node": "SLURM_NTASKS_PER_NODE",
+    "reservation": "SLURM_JOB_RESERVATION",
+    "container": "SLURM_CONTAINER",
 }
-_IN_MEBIBYTES = {"mem-per-cpu": "SLURM_MEM_PER_CPU", "mem-per-gpu": "SLURM_MEM_PER_GPU"}
+_IN_MEBIBYTES = {
+    "mem": "SLURM_MEM_PER_NODE",
+    "mem-per-cpu": "SLURM_MEM_PER_CPU",
+    "mem-per-gpu": "SLURM_MEM_PER_GPU",
+}
 
 
-def by_option(settings: Settings, tasks: int) -> dict[str, str]:
+def by_option(settings: Settings, request: Request) -> dict[str, str]:
     """Return the variables that Slurm gives a job for the options that were used.
 
     Programs decide by their presence: with SLURM_NTASKS, some expect to be started by srun.
     """
     variables = {}
+    cpus = request.demand.cpus
+    tasks = request.tasks
     if not {"ntasks", "ntasks-per-node", "ntasks-per-gpu"}.isdisjoint(settings):
         variables = dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(tasks))
-    if "cpus-per-task" in settings:
-        cpus = str(settings.value(table.CPUS_PER_TASK, 1))
-        variables |= {"SLURM_CPUS_PER_TASK": cpus, "SLURM_TRES_PER_TASK": f"cpu={cpus}"}
+    else:
+        tasks = max(1, cpus // settings.value(table.CPUS_PER_TASK, 1))
+    variables["SLURM_TASKS_PER_NODE"] = str(tasks)
+    variables |= _each_task(settings)
     for setting in settings.values():
         name = setting.option.name
         if name in _OF_OPTIONS:
             variables[_OF_OPTIONS[name]] = setting.text
-        elif name in _IN_MEBIBYTES:
+        elif name in _IN_MEBIBYTES and setting.value.size:
             variables[_IN_MEBIBYTES[name]] = str(setting.value.size >> 20)
     return variables
+
+
+def _each_task(settings: Settings) -> dict[str, str]:
+    """Return the variables of what each task has, which srun reads."""
+    each, variables = [], {}
+    binding = settings["gpu-bind"].text if "gpu-bind" in settings else ""
+    if "cpus-per-task" in settings:
+        cpus = str(settings.value(table.CPUS_PER_TASK, 1))
+        each, variables = [f"cpu={cpus}"], {"SLURM_CPUS_PER_TASK": cpus}
+    gpus = settings.get("gpus")
+    if gpus is not None and gpus.option.name == "gpus-per-task" and not gpus.value.size % WHOLE:
+        count = gpus.value.size // WHOLE
+        each.append(f"gres/gpu={count}")
+        binding = binding or f"per_task:{count}"
+    if each:
+        variables["SLURM_TRES_PER_TASK"] = ",".join(each)
+    return variables | ({"SLURM_TRES_BIND": f"gres/gpu:{binding}"} if binding else {})

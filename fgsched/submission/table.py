@@ -161,6 +161,29 @@ def exclusive(text: str) -> str:
     return text
 
 
+def tres_per_task(text: str) -> tuple[tuple[str, str], ...]:
+    """Parse cpu=N and gres/gpu[:type]=N into options and their values. Raises BadValue."""
+    options = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(cpu|gres/gpu)[=:](?:([A-Za-z][^=:,]*)[=:])?([0-9]{1,6})", part)
+        if not match or (match[1] == "cpu" and match[2]):
+            raise BadValue(text, ": give cpu=N, gres/gpu=N or gres/gpu:TYPE=N, such as cpu=2,gres/gpu=1")
+        gpu_type = f"{match[2]}:" if match[2] else ""
+        options.append(("cpus-per-task" if match[1] == "cpu" else "gpus-per-task", gpu_type + match[3]))
+    return tuple(options)
+
+
+def gpu_bind(text: str) -> str:
+    """Parse how the tasks of steps are bound to GPUs. Raises BadValue."""
+    binding = (
+        r"none|closest|single:[1-9]\d{0,3}|per_task:[1-9]\d{0,3}|map_gpu:[\d,*]+|mask_gpu:[0-9a-fA-Fx,*]+"
+    )
+    if not re.fullmatch(rf"(?:(?:verbose|v|quiet|q),)*(?:{binding})", text):
+        kinds = "none, closest, single:N, per_task:N, map_gpu:LIST or mask_gpu:LIST"
+        raise BadValue(text, f" is not a binding of GPUs: give {kinds}")
+    return text
+
+
 def name(text: str) -> str:
     """Parse a job name. Raises BadValue if it is empty or too long."""
     if not text:
@@ -440,6 +463,7 @@ _NAMED = (GPUS, GPU_MEM, GRES, GPU_TYPE, CPUS_PER_TASK, MEM, TIME, OPEN_MODE, MK
 # The parsers of all other options that are no flags; of a flag they say what it sets
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "fgpu": fgpu, "gpus-per-node": gpus, "gpus-per-task": gpus, "type": gpu_type, "constraint": constraint,
+    "tres-per-task": tres_per_task, "gpu-bind": gpu_bind,
     "exclusive": exclusive, "mem-per-cpu": host_memory("cpu"), "mem-per-gpu": host_memory("gpu"),
     "job-name": name, "output": pattern, "error": pattern, "input": pattern, "chdir": path,
     "export": anything, "container-image": image, "container-mounts": mounts,

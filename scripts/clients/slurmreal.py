@@ -27,8 +27,17 @@ PACKAGES = (
 )
 HOST = os.uname().nodename.partition(".")[0]
 PATIENCE = 60  # seconds for a line
-SITE = '[host]\ncpus = 64\nmemory = "500G"\n[mail]\nsend = "off"\n[accounts.research]\nusers = ["*"]\n'
-VARYING = (  # what differs between two runs, and what stands for it
+SITE = """
+[host]
+cpus = 64
+memory = "500G"
+[mail]
+send = "off"
+[accounts.research]
+[users.root]
+account = "research"
+"""
+VARYING = (  # differences between any two runs, and their replacements
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "TIME"),
     (r"\b(SLURM_JOB_START_TIME|SLURM_JOB_END_TIME)=\d+", r"\1=TIME"),
     (r"\b(SLURM\w*_PORT|SLURM_TASK_PID|SLURM_PRIO_PROCESS|SLURM_JOB_[UG]ID)=\d+", r"\1=NUMBER"),
