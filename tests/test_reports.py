@@ -476,3 +476,12 @@ def test_a_task_of_an_array_has_the_name_of_its_columns_in_reports(tmp_path):
     running = JobInfo(id=7, array=5, task=2, state=JobState.RUNNING)
     present = status_report([], [waiting, running], {}, "hopper", NOW)
     assert [table(present, name).rows[0][0].text for name in ("running", "next")] == ["5_2", "5_[3-9%2]"]
+
+
+def test_a_table_of_one_column_is_a_page_too(paths):
+    report = made(paths, "users")
+    names = Table("names", (Column("name", "Name"),), ((Given("ann"),),))
+    section = replace(report.sections[0], parts=(names,))
+    narrow = replace(report, sections=(section,))
+    for form in (as_html, as_text, as_markdown, lambda narrow: as_csv(narrow, "users"), as_json):
+        assert "ann" in form(narrow), form

@@ -233,11 +233,11 @@ def join(client: Client, reference: int, plan: ConnectionPlan, command: tuple[st
 def _connected(connection: socket.socket, signals: Signals, plan: ConnectionPlan) -> Connected:
     """Return the connection to the command; a second interrupt kills the command, not the job."""
 
-    def end() -> None:
+    def kill_command() -> None:
         with suppress(OSError):
             connection.send(bytes([signal.SIGKILL]))
 
-    return Connected(connection, signals, plan, _said(plan), end)
+    return Connected(connection, signals, plan, _said(plan), kill_command)
 
 
 def _variables(plan: ConnectionPlan) -> dict[str, str]:

@@ -158,7 +158,7 @@ def headline_down(facts: Facts) -> Headline:
     )
 
 
-def restriction(facts: Facts) -> str:
+def measured_word(facts: Facts) -> str:
     """Return " measured", the restriction of "of the time", if a part of the period has no samples."""
     return "" if facts.is_measured_whole else " measured"
 

@@ -302,7 +302,7 @@ def phone_unit(value: Cell, unit: str) -> str:
 
 def is_main(table: Table, at: int) -> bool:
     """Tell whether a column has the main number, which stands beside the name in a block on a phone."""
-    return at == 1 and table.columns[at].right and bool(table.columns[at].unit)
+    return 1 == at < len(table.columns) and table.columns[at].right and bool(table.columns[at].unit)
 
 
 def head_class(table: Table, at: int) -> str:

@@ -67,7 +67,7 @@ def _lede(facts: Facts, proposals: Sequence[WasteFinding]) -> list[str]:
 def _computed(facts: Facts) -> str:
     now = numbers.shares(facts.classes)[0]
     subject = "The card" if len(facts.gpus) == 1 else "The cards"
-    text = f"{subject} computed {now.text} of the time{frame.restriction(facts)}"
+    text = f"{subject} computed {now.text} of the time{frame.measured_word(facts)}"
     if not facts.before.totals:
         return f"{text}."
     change = numbers.points(now, numbers.shares(facts.before.classes)[0])

@@ -85,7 +85,7 @@ def _lede(facts: Facts) -> tuple[str, ...]:
     charged = frame.headline_charged(facts).number.text
     active = numbers.shares(facts.classes)[0].text
     subject = "The card was" if len(facts.gpus) == 1 else "The cards were"
-    text = f"{subject} charged {charged} of the time{frame.restriction(facts)} and computed {active}."
+    text = f"{subject} charged {charged} of the time{frame.measured_word(facts)} and computed {active}."
     return (text, *frame.no_earlier(facts))
 
 

@@ -37,7 +37,7 @@ def _message(error: UnreadableWord) -> str:
         case "unknown letter":
             return f"invalid option -- '{error.letter}'"
         case "ambiguous":
-            listed = " ".join(f"'--{name}'" for name in error.fitting)
+            listed = " ".join(f"'--{name}'" for name in error.candidates)
             return f"option '--{error.name}' is ambiguous; possibilities: {listed}"
         case "takes no value":
             return f"option '--{error.name}' doesn't allow an argument"

@@ -15,19 +15,19 @@ class UnreadableWord(Exception):
     """Raised for a word that the options of a command do not allow."""
 
     def __init__(
-        self, trouble: Trouble, name: str, *, letter: str = "", fitting: Sequence[str] = (), word: str = ""
+        self, trouble: Trouble, name: str, *, letter: str = "", candidates: Sequence[str] = (), word: str = ""
     ) -> None:
         """Describe the word.
 
         Args:
             name: of the option, as far as it is known; for an unknown one as it was typed.
             letter: by which the option was named; "": by its name.
-            fitting: the names of which `name` is the beginning.
+            candidates: the names of which `name` is the beginning.
             word: the whole word.
         """
         super().__init__(f"{trouble}: {name or letter}")
         self.trouble, self.name, self.letter = trouble, name, letter
-        self.fitting, self.word = fitting, word
+        self.candidates, self.word = candidates, word
 
 
 class Known(Struct, frozen=True):
@@ -42,12 +42,12 @@ class Known(Struct, frozen=True):
         """Return the name that a unique beginning means. Raises UnreadableWord."""
         if beginning in self.long:
             return beginning
-        fitting = (
+        candidates = (
             [] if beginning in self.never else [name for name in self.long if name.startswith(beginning)]
         )
-        if len({self.same.get(name, name) for name in fitting}) == 1:
-            return min(fitting, key=len)
-        raise UnreadableWord("ambiguous" if fitting else "unknown", beginning, fitting=fitting)
+        if len({self.same.get(name, name) for name in candidates}) == 1:
+            return min(candidates, key=len)
+        raise UnreadableWord("ambiguous" if candidates else "unknown", beginning, candidates=candidates)
 
 
 def taken(
