@@ -480,6 +480,9 @@ def _settled(host: GoldenHost, text: str) -> str:
 _VARYING = (
     (r'"rlimits": \[.*?\]\s*\]', '"rlimits": LIMITS'),
     (r"(?m)^(\S+\.batch\|+)\S+$", r"\1FIGURES"),  # of a process that runs
+    (r"CPULoad=\S+", "CPULoad=LOAD"),
+    (r"(?m)^   OS=.* $", "   OS=SYSTEM "),
+    (r"(BootTime|SlurmdStartTime|LastBusyTime)=\S+", r"\1=TIME"),
 )
 
 

@@ -158,7 +158,7 @@ def test_what_is_no_job_id_is_wrong_usage(queue, word):
         (("-o", "%i %"), "unknown field % in the format"),
         (("-o", "plain"), "the format plain names no field"),
         (("-O", "Nonsense"), "unknown field Nonsense in the format"),
-        (("-O", "GpuUtil"), "GpuUtil: not supported yet"),
+        (("-O", "GpuUtil"), "unknown field GpuUtil in the format"),
         (("-S", "é"), "is nothing to sort by"),
         (("-S", "i,"), "'' is nothing to sort by"),
         (("-S", "-Nonsense"), "-Nonsense is nothing to sort by"),

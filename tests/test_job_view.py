@@ -16,7 +16,7 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.protocol import Allocation, JobInfo
 from fgsched.reports.efficiency import run_of
 from fgsched.views import job as view
-from fgsched.views.columns import account_column
+from fgsched.views.columns import ACCOUNTS_OF_FGACCT
 from jobinfos import completed
 
 PACKAGE = Path(view.__file__).parent.parent
@@ -109,7 +109,7 @@ RUNNING = completed(
 def shown_peaks(job):
     """The peaks of GPU memory and of host memory of a job, as each command prints them."""
     pairs = dict(pair for line in show.GROUPS["job"](job) for pair in line)
-    texts = [account_column(name).cell(job) for name in ("MaxGPUMem", "MaxRSS")]
+    texts = [ACCOUNTS_OF_FGACCT.column(name).cell(job) for name in ("MaxGPUMem", "MaxRSS")]
     sheet = Sheet("host", ascii=True).job(run_of(job, {}))
     used = re.findall(r"^  (?:GPU|Host) memory[ .#]*?(-|\d\S*)(?: of| GiB|  )", sheet, re.MULTILINE)
     return [pairs["GpuMemPeak"], pairs["MaxRSS"]], texts, used

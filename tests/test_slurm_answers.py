@@ -5,6 +5,7 @@ import os
 import pwd
 import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,8 @@ from fgsched.system.process import TreeUse
 from live_host import Home
 
 HOST = os.uname().nodename.split(".")[0]
-WIDTH = max(len("NODELIST"), len(HOST))
+_REFUSED = "squeue: error: Invalid job format specification: {}\n"
+WIDTH = max(9, len(HOST))
 SITE = """
 [host]
 cpus = 8
@@ -80,13 +82,70 @@ def answered(home, patch, *words):
         ("sshare -A vision -nP -o account,rawshares", "vision|3\n"),
         ("scontrol show hostnames n[1-2]", "n1\nn2\n"),
         ("scontrol ping", f"Slurmctld(primary) at {HOST} is UP\n"),
-        ("scontrol version", "slurm-wlm 22.05.8\n"),
+        ("scontrol version", "slurm-wlm 24.11.5\n"),
         ("sstat -nP -j 2 -o jobid,ntasks", "2.batch|1\n"),
         ("sstat -nP -j 2 -o maxpages,avepages,avecpufreq,maxvmsize,maxvmsizetask", "||||\n"),
     ],
 )
 def test_an_answer_is_that_of_slurm(site, monkeypatch, words, out):
     assert answered(site, monkeypatch, *words.split()) == out
+
+
+FIELDS = json.loads((Path(__file__).parent / "data" / "slurm-fields.json").read_text())
+
+
+def test_every_field_of_squeue_and_sinfo_is_known_under_its_heading(site):
+    for command, first in (("squeue", ("-j", "2")), ("sinfo", ())):
+        fields = FIELDS[command]
+        done = said(site, command, *first, "-O", ",".join(f"{name}:30" for name in fields))
+        head = done[1].splitlines()[0]
+        assert done[2] == ""
+        assert {name: head[at * 30 : at * 30 + 30].strip() for at, name in enumerate(fields)} == fields
+
+
+def test_every_field_of_sacct_is_known_with_its_width_and_beginnings_mean_the_first(site):
+    names = list(FIELDS["sacct"])
+    assert said(site, "sacct", "--helpformat")[1].split() == names
+    status, out, err = said(site, "sacct", "-j", "1", "-o", "all")
+    assert (status, err, len(out.splitlines())) == (0, "", 4)
+    assert [len(rule) for rule in out.splitlines()[1].split()] == list(FIELDS["sacct"].values())
+    head, *rows = said(site, "sacct", "-j", "1", "-P", "-o", "jobi,st,,nosuch")[1].splitlines()
+    assert head == "JobID|Start"
+    assert rows[0].startswith("1|20")
+    assert said(site, "sacct", "-o", "nosuch")[2].startswith(
+        'sacct: error: Invalid field requested: "nosuch"'
+    )
+
+
+def test_scontrol_shows_the_host_as_slurm_shows_a_node(site, monkeypatch):
+    out = answered(site, monkeypatch, "scontrol", "-d", "show", "no", HOST)
+    assert re.sub(r"=\S+", "=", re.sub("OS=.*", "OS= ", out)) == f"{NODE}   \n\n"
+    pairs = dict(re.findall(r"([^\s=]+)=(\S+)", out))
+    assert pairs["Gres"] == "gpu:simulated:2"
+    assert re.fullmatch(r"gpu:simulated:1\(IDX:[01]\)", pairs["GresUsed"])
+    assert pairs["CfgTRES"] == "cpu=8,mem=16G,billing=8,gres/gpu=2,gres/gpu:simulated=2"
+    assert pairs["AllocTRES"] == "cpu=1,gres/gpu=1,gres/gpu:simulated=1"
+    assert pairs["Partitions"] == "main"
+
+
+NODE = """NodeName= Arch= CoresPerSocket=\x20
+   CPUAlloc= CPUEfctv= CPUTot= CPULoad=
+   AvailableFeatures=
+   ActiveFeatures=
+   Gres=
+   GresDrain=
+   GresUsed=
+   NodeAddr= NodeHostName= Version=
+   OS=\x20
+   RealMemory= AllocMem= FreeMem= Sockets= Boards=
+   State= ThreadsPerCore= TmpDisk= Weight= Owner= MCS_label=
+   Partitions=\x20
+   BootTime= SlurmdStartTime=
+   LastBusyTime= ResumeAfterTime=
+   CfgTRES=
+   AllocTRES=
+   CurrentWatts= AveWatts=
+"""
 
 
 USAGE = JobUsage(
@@ -117,7 +176,7 @@ def test_sinfo_shows_every_field_between_bars(site, monkeypatch, words):
     cells = dict(zip(head.split("|"), row.split("|"), strict=True))
     assert head.startswith("PARTITION|PARTITION|AVAIL|TIMELIMIT|")
     assert {key: cells[key] for key in ("AVAIL", "CPUS", "NODELIST", "GRES", "CLUSTER")} == {
-        **{"AVAIL": "up", "CPUS": "8", "NODELIST": HOST, "GRES": "gpu:simulated:2", "CLUSTER": "fgsched"}
+        **{"AVAIL": "up", "CPUS": "8", "NODELIST": HOST, "GRES": "gpu:simulated:2", "CLUSTER": "N/A"}
     }
 
 
@@ -128,6 +187,11 @@ def test_sinfo_shows_every_field_between_bars(site, monkeypatch, words):
         ("scontrol show partition none", "Partition none not found"),
         ("scontrol show node none", "Node none not found"),
         ("sinfo -t idle,BAD", 'error: Bad state string: "bad"'),
+        ("scontrol show nosuch", "invalid entity:nosuch for keyword:show "),
+        ("scontrol show host", "invalid entity:host for keyword:show "),
+        ("scontrol show", "too few arguments for keyword:show"),
+        ("scontrol show res none", "Reservation none not found"),
+        ("scontrol show job abc", "scontrol_print_job error: Invalid job id specified"),
         ("sinfo --nonsense", "unrecognized option '--nonsense'"),
         ("sacctmgr show nonsense", "error: Invalid entity: nonsense"),
         ("sacctmgr add user bob", "error: accounts are tables of fgsched.toml"),
@@ -144,10 +208,12 @@ def test_a_refusal_is_in_the_words_of_slurm(site, monkeypatch, words, error):
 @pytest.mark.parametrize(
     ("words", "result"),
     [
-        ("squeue --version", (0, "slurm-wlm 22.05.8\n", "")),
+        ("squeue --version", (0, "slurm-wlm 24.11.5\n", "")),
         ("squeue -hj3 -o %i|%T|%j", (0, "3|PENDING|third\n", "")),
         ("squeue -hj3 -o %E", (0, "afterok:2(unfulfilled)\n", "")),
-        ("squeue -hj3 -O Dependency:9", (0, "afterok:2\n", "")),
+        ("squeue -hj3 -O Dependency:9,nosuch,,State:3", (0, "afterok:2PEN\n", _REFUSED.format("nosuch"))),
+        ("squeue -hj3 -o %i|%s|%j", (0, "3|%s|third\n", _REFUSED.format("s"))),
+        ("squeue -hj3 -o plain", (0, "plain\n", "")),
         (
             "sacct -nP -j 1 -o jobid,jobname,partition,state",
             (0, "1|first|main|COMPLETED\n1.batch|batch||COMPLETED\n", ""),
@@ -174,20 +240,22 @@ def test_scontrol_shows_a_job_as_slurm_does(site, monkeypatch):
     out = answered(site, monkeypatch, "scontrol", "-o", "show", "job", "2")
     pairs = dict(word.split("=", 1) for word in out.split())  # every word is Key=Value, as programs split it
     assert (pairs["JobId"], pairs["JobState"], pairs["TimeLimit"]) == ("2", "RUNNING", "01:00:00")
-    assert (pairs["TRES"], pairs["Command"]) == ("cpu=1,node=1,billing=1,gres/gpu=1", "(null)")
+    tres = "cpu=1,node=1,billing=1,gres/gpu=1"
+    assert (pairs["ReqTRES"], pairs["Command"]) == (tres, "(null)")
+    assert pairs["AllocTRES"] == f"{tres},gres/gpu:simulated=1"
     assert "Dependency=afterok:2(unfulfilled)\n" in answered(
         site, monkeypatch, "scontrol", "show", "job", "3"
     )
     out = answered(site, monkeypatch, "scontrol", "-d", "show", "job=2")
-    assert "JOB_GRES=gpu:1" in out
+    assert "JOB_GRES=gpu:simulated:1\n" in out
     assert f"Nodes={HOST} CPU_IDs=" in out
-    assert "GRES=gpu:1(IDX:" in out
+    assert "GRES=gpu:simulated:1(IDX:" in out
 
 
 def test_scontrol_shows_a_partition_alone_on_its_line(site, monkeypatch):
     lines = answered(site, monkeypatch, "scontrol", "show", "partition").splitlines()
     assert lines[0] == "PartitionName=main"
-    assert lines[-2] == "   TRES=cpu=8,mem=16384M,node=1,billing=8,gres/gpu=2"
+    assert lines[-2] == "   TRES=cpu=8,mem=16G,node=1,billing=8,gres/gpu=2,gres/gpu:simulated=2"
 
 
 def test_documents_have_the_keys_of_slurm(site, monkeypatch):

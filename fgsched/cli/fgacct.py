@@ -18,7 +18,6 @@ from fgsched.domain.states import JobState
 from fgsched.domain.times import parse_time
 from fgsched.views import choices, columns, documents
 from fgsched.views import job as view
-from fgsched.views.fields import ACCOUNTS
 from fgsched.views.listing import Delimited, Format
 from fgsched.views.options import ACCOUNTING, AccountOptions
 
@@ -63,10 +62,12 @@ class Window(Struct, frozen=True):
 @listed(ACCOUNTING, epilog="fgacct -S -7d -s F,OOM -o JobID,JobName%20,Reason,MaxGPUMem")
 def fgacct(options: AccountOptions) -> int:
     """Show accounting data of ended and running jobs."""
+    is_slurm = said_by("fgacct") == "sacct"
+    known = columns.ACCOUNTS_OF_SACCT if is_slurm else columns.ACCOUNTS_OF_FGACCT
     if options.helpformat:
-        write(_field_list())
+        write(_field_list(known.all))
         return Exit.DONE
-    form = columns.of_accounts(_format(options), _unit(options))
+    form = columns.of_accounts(_format(options), _unit(options), known)
     whole, named = steps.split(options.jobs)
     all_steps = options.all_steps and not options.allocations
     selection = _asked(form, options, wants_steps=bool(named) or all_steps or options.slurm_json)
@@ -284,10 +285,9 @@ def _print(lines: Iterable[str]) -> None:
         write(f"{line}\n")
 
 
-def _field_list() -> str:
-    names = [column.heading for column in ACCOUNTS]
+def _field_list(names: Sequence[str]) -> str:
     rows = [names[at : at + 4] for at in range(0, len(names), 4)]
-    return "".join("".join(f"{name:<19}" for name in row).rstrip() + "\n" for row in rows)
+    return "".join(" ".join(f"{name:<19}" for name in row) + "\n" for row in rows)
 
 
 def main() -> None:

@@ -12,8 +12,9 @@ from fgsched.cli.command import listed, run, said_by, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
 from fgsched.domain.states import JobState
+from fgsched.domain.text import clean
 from fgsched.views import choices
-from fgsched.views.columns import expanded, ordered
+from fgsched.views.columns import OF_FGQ, OF_SQUEUE, expanded, ordered
 from fgsched.views.options import QUEUE, QueueOptions
 from fgsched.views.query import Query, absent, query
 
@@ -23,6 +24,7 @@ class _Here:
 
     def __init__(self) -> None:
         self.name = said_by("fgq")
+        self.columns = OF_FGQ if self.name == "fgq" else OF_SQUEUE._replace(refuse=_refuse_column)
         self.default_format = os.environ.get("SQUEUE_FORMAT", "")
 
     users = staticmethod(choices.users)
@@ -44,6 +46,11 @@ def fgq(options: QueueOptions, operands: Sequence[str]) -> int:
             write("\n")
             sys.stdout.flush()
             time.sleep(options.iterate)
+
+
+def _refuse_column(name: str) -> None:
+    """Report a column that squeue does not have; it prints the others."""
+    click.echo(f"squeue: error: Invalid job format specification: {clean(name)}", err=True)
 
 
 def _fields(options: QueueOptions) -> Sequence[str]:

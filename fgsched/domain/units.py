@@ -171,6 +171,17 @@ def format_mebibytes(size: int) -> str:
     return f"{-(-size // MIB)}M"
 
 
+def format_exact(size: int) -> str:
+    """Format bytes as Slurm does: in the largest unit from M in which the number, rounded up, is whole."""
+    amount, unit = -(-size // MIB), 0
+    while amount and amount % 1024 == 0 and unit < len(_EXACT_UNITS) - 1:
+        amount, unit = amount // 1024, unit + 1
+    return f"{amount}{_EXACT_UNITS[unit]}" if amount else "0"
+
+
+_EXACT_UNITS = "MGTP"
+
+
 def parse_count(text: str) -> int:
     """Parse a whole number of at least one. Raises BadValue."""
     if re.fullmatch(r"[0-9]{10,}", text):

@@ -1,13 +1,14 @@
 """Answer the requests of scontrol that fgctl does not have: host lists, nodes, configuration."""
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fgsched import protocol
 from fgsched.cli.command import output
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, Refused, StorageError
-from fgsched.domain.text import word_list
+from fgsched.domain.text import clean
 from fgsched.lifecycle import arrays
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import documents, host
@@ -16,7 +17,9 @@ from fgsched.views.display import SLURM_VERSION, host_name
 _MOST = 65_536  # hosts of one range
 _PART = re.compile(r"([^\[\],]*)(?:\[([0-9,-]*)\])?([^\[\],]*)")
 _OF_JOBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "uhold", "wait_job")
-_NONE = ("licenses", "topology", "burstbuffer", "dwstat", "federation", "frontend")
+_NONE = ("topology", "burstbuffer", "bbstat", "dwstat", "federation", "frontend", "assoc_mgr")
+_SHOW = ("sh", "sho", "show")
+_OF_FGCTL = ("gpu", "log")  # that fgctl shows and Slurm does not have
 
 
 def expand(text: str) -> list[str]:
@@ -78,8 +81,10 @@ def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
     """
     spelled, operands = parse("scontrol", words, permute=True)
     match [word.lower() for word in operands[:2]]:
-        case ["show", what]:
+        case [verb, what] if verb in _SHOW:
             return _shown(what, operands, dict(spelled), environ)
+        case [verb] if verb in _SHOW:
+            raise BadLine("too few arguments for keyword:show", prefix="")
         case ["version"]:
             return f"slurm-wlm {SLURM_VERSION}\n"
         case ["ping"]:
@@ -101,29 +106,35 @@ def _shown(
         return f"{fold(expand(_list(operands[2:], environ)))}\n"
     answers: dict[str, Callable[[Sequence[str], Mapping[str, str]], str]] = {
         "config": lambda named, options: _config(),
-        "daemons": lambda named, options: "slurmctld slurmd \n",
+        "daemons": lambda named, options: "slurmctld slurmd\n",
+        "aliases": lambda named, options: f"{host_name()}\n",
+        "licenses": lambda named, options: "No licenses configured in Slurm.\n",
+        "reservations": _reservations,
+        "reservation": _reservations,
         **dict.fromkeys(_NONE, lambda named, options: ""),
         **dict.fromkeys(("step", "steps", "stepid"), _steps),
         **dict.fromkeys(("node", "nodes", "nodename"), _nodes),
         **dict.fromkeys(("job", "jobs", "jobid"), _jobs),
         **dict.fromkeys(("partition", "partitions", "partitionname"), _partitions),
     }
-    return answers[kind](named, options) if kind in answers else None
+    if kind in answers:
+        return answers[kind](named, options)
+    if kind in _OF_FGCTL:
+        return None
+    raise BadLine(f"invalid entity:{clean(what)} for keyword:show ", prefix="")
 
 
-_ENTITIES = word_list(  # in the order in which an abbreviation is looked up
-    """aliases assoc_mgr bbstat burstbuffer config daemons dwstat federation frontend hostlist hostlistsorted
-    hostnames jobs licenses nodes partitions reservations slurmd steps topology"""
-)
-_LEAST = 3  # letters of an abbreviation
+_ENTITIES = {  # in the order in which an abbreviation is looked up, each with its fewest letters
+    **{"aliases": 1, "assoc_mgr": 2, "bbstat": 2, "burstbuffer": 2, "config": 1, "daemons": 1, "dwstat": 2},
+    **{"federation": 2, "frontend": 2, "hostlist": 5, "hostlistsorted": 9, "hostnames": 5, "jobs": 1},
+    **{"licenses": 2, "nodes": 1, "partitions": 1, "reservations": 1, "slurmd": 2, "steps": 2, "topology": 1},
+}
 
 
 def _entity(word: str) -> str:
     """Return the entity that a word of `show` abbreviates, as scontrol takes it; the word itself if none."""
-    if len(word) < _LEAST:
-        return word
-    whole = next((entity for entity in _ENTITIES if entity.startswith(word)), word)
-    return "hostlist" if word == "hostlist" else whole
+    fitting = (name for name, least in _ENTITIES.items() if len(word) >= least and name.startswith(word))
+    return next(fitting, word)
 
 
 def _nodes(named: Sequence[str], options: Mapping[str, str]) -> str:
@@ -132,10 +143,15 @@ def _nodes(named: Sequence[str], options: Mapping[str, str]) -> str:
         if name.partition(".")[0] not in (host_name(), "ALL"):
             raise BadLine(f"Node {name} not found", prefix="")
     with Client(find_places()) as client:
-        answer = client.call(protocol.ListGpus())
-        if "json" in options:
-            return host.slurm_nodes(answer, client.call(protocol.ListPartitions()).partitions)
-    return _text([host.scontrol_node(answer)], options)
+        answer, partitions = (
+            client.call(protocol.ListGpus()),
+            client.call(protocol.ListPartitions()).partitions,
+        )
+        started_at = client.call(protocol.Ping()).started_at
+    if "json" in options:
+        return host.slurm_nodes(answer, partitions)
+    node = host.HostNode(answer, [info.partition.name for info in partitions], started_at)
+    return _text([host.scontrol_node(node, details="details" in options)], options)
 
 
 def _text(groups: Iterable[documents.Group], options: Mapping[str, str]) -> str:
@@ -146,6 +162,8 @@ def _jobs(named: Sequence[str], options: Mapping[str, str]) -> str:
     """Return jobs in Slurm's layout. Raises BadLine: a job does not exist."""
     from fgsched.cli import show
 
+    if not all(re.match("[0-9]", word) for name in named for word in name.split(",")):
+        raise BadLine("scontrol_print_job error: Invalid job id specified", prefix="")
     with Client(find_places()) as client:
         try:
             jobs = show.ASKED["job"](client, [word for name in named for word in name.split(",")])
@@ -162,6 +180,22 @@ def _steps(named: Sequence[str], options: Mapping[str, str]) -> str:
     from fgsched.slurm import runningsteps
 
     return runningsteps.shown_steps(named, options)
+
+
+def _reservations(named: Sequence[str], options: Mapping[str, str]) -> str:
+    """Return reservations in Slurm's layout. Raises BadLine: a reservation does not exist."""
+    with Client(find_places()) as client:
+        infos = {
+            info.reservation.name: info for info in client.call(protocol.ListReservations()).reservations
+        }
+        total = client.call(protocol.ListGpus()).cpus.total
+    for name in named:
+        if name not in infos:
+            raise BadLine(f"Reservation {clean(name)} not found", prefix="")
+    if not infos:
+        return "No reservations in the system\n"
+    shown_reservations = [infos[name] for name in named or infos]
+    return _text([host.scontrol_reservation(info, total) for info in shown_reservations], options)
 
 
 def _partitions(named: Sequence[str], options: Mapping[str, str]) -> str:
@@ -188,7 +222,6 @@ def arguments(words: Sequence[str]) -> list[str]:
     if operands[:1] == ["show"]:
         one_line = ["--oneliner"] if ("oneliner", "") in options else []
         kind, _, name = operands[1].partition("=") if len(operands) > 1 else ("", "", "")
-        kind = _entity(kind.lower())
         return ["show", *one_line, *([kind] if kind else []), *([name] if name else []), *operands[2:]]
     if operands[:1] and operands[0] in _OF_JOBS:
         return [operands[0], *(_id(word) for word in operands[1:])]
@@ -219,7 +252,8 @@ def _config() -> str:
         "SlurmctldHost[0]": host_name(),
     }
     lines = [f"{key:<23} = {value}\n" for key, value in values.items()]
-    return "".join(["Configuration data of fgsched in Slurm's keys\n", *lines])
+    now = time.strftime("%Y-%m-%dT%H:%M:%S")
+    return "".join([f"Configuration data as of {now}\n", *lines])
 
 
 def write(text: str) -> None:

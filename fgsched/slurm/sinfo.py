@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 
@@ -22,10 +23,11 @@ _FORMATS = {  # option -> format
     "long": "%9P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %.11i %N",
     "summarize": "%9P %.5a %.10l %.16F %N",
     "Node": "%#N %.6D %.9P %6t",
-    "Node long": "%#N %.6D %.9P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E",
+    "Node long": "%#N %.6D %.9P %.11T %4c %.8z %.6m %.8d %.6w %.8f %20E",
     "list-reasons": "%20E %9u %19H %N",
     "list-reasons long": "%20E %12U %19H %6t %N",
 }
+_LEAST_OF_NAMES = 9  # columns of the names of hosts
 _NAMES_OF_STATES = (  # that -t takes; the host is in few of them
     "all alloc allocated blocked cloud comp completing down drain drained draining drng fail failing future"
     " futr idle maint mix mixed no_respond npc perfctrs planned plnd power_down power_up powered_down"
@@ -79,7 +81,7 @@ def _state(row: HostPartition) -> str:
 
 
 def _features(row: HostPartition) -> str:
-    return ",".join(dict.fromkeys(gpu.gpu.model.replace(" ", "_") for gpu in row.gpus)) or "(null)"
+    return host.features(row.gpus) or "(null)"
 
 
 def _load() -> str:
@@ -100,6 +102,7 @@ COLUMNS = (
     TableColumn("NODES", lambda row: "1", names=("nodes",), letter="D"),
     TableColumn("STATE", lambda row: host.node_state(row.host), names=("statecompact",), letter="t"),
     TableColumn("STATE", _state, names=("statelong",), letter="T"),
+    TableColumn("STATECOMPLETE", _state, names=("statecomplete",)),
     TableColumn("NODELIST", lambda row: host_name(), names=("nodelist",), letter="N"),
     TableColumn("HOSTNAMES", lambda row: host_name(), names=("nodehost",), letter="n"),
     TableColumn("NODE_ADDR", lambda row: host_name(), names=("nodeaddr",), letter="o"),
@@ -124,6 +127,9 @@ COLUMNS = (
     TableColumn("CPU_LOAD", lambda row: _load(), names=("cpusload",), letter="O"),
     TableColumn("GRES", _gres, names=("gres",), letter="G"),
     TableColumn("GRES_USED", lambda row: host.gres_used(row.gpus), names=("gresused",)),
+    TableColumn("COMMENT", lambda row: "(null)", names=("comment",)),
+    TableColumn("EXTRA", lambda row: "(null)", names=("extra",)),
+    TableColumn("PORT", lambda row: "0", names=("port",)),
     TableColumn("AVAIL_FEATURES", _features, names=("features",), letter="f"),
     TableColumn("ACTIVE_FEATURES", _features, names=("features_act",), letter="b"),
     TableColumn("REASON", _reason, names=("reason",), letter="E"),
@@ -144,9 +150,9 @@ COLUMNS = (
         letter="g",
     ),
     TableColumn(
-        "OVERSUBS",
+        "OVERSUBSCRIBE",
         lambda row: host.oversubscribed(gpu.gpu for gpu in row.gpus),
-        names=("oversubscribe",),
+        names=("oversubscribe", "share"),
         letter="h",
     ),
     TableColumn("ROOT", lambda row: "no", names=("root",), letter="r"),
@@ -166,8 +172,8 @@ COLUMNS = (
     TableColumn("S:C:T", lambda row: f"{row.host.cpus.total}:1:1", names=("socketcorethread",), letter="z"),
     TableColumn("WEIGHT", lambda row: "1", names=("weight",), letter="w"),
     TableColumn("VERSION", lambda row: SLURM_VERSION, names=("version",), letter="v"),
-    TableColumn("CLUSTER", lambda row: "fgsched", names=("cluster",), letter="V"),
-    TableColumn("RESERVATION", lambda row: "", names=("resvname",), letter="i"),
+    TableColumn("CLUSTER", lambda row: "N/A", names=("cluster",), letter="V"),
+    TableColumn("RESERVATION", lambda row: "", names=("reservation", "resvname"), letter="i"),
 )
 
 
@@ -177,10 +183,8 @@ def _name(row: HostPartition) -> str:
 
 def answer(words: Sequence[str]) -> str:
     """Return what sinfo prints. Raises BadLine in the words of Slurm."""
-    spelled, operands = parse("sinfo", words, permute=True)
+    spelled, _ = parse("sinfo", words, permute=True)  # it ignores operands
     options = of_sinfo(os.environ, dict(spelled))
-    if operands:
-        raise BadLine(f"error: Unrecognized option: {operands[0]}")
     if "version" in options:
         return f"slurm-wlm {SLURM_VERSION}\n"
     form = _format(options)
@@ -203,13 +207,17 @@ def _refuse_unknown_states(text: str) -> None:
     names = _NAMES_OF_STATES.split()
     for name in re.split("[,&]", text.lower()):
         if name and name not in names:
-            raise BadLine(f'error: Bad state string: "{clean(name)}"\nStates: {" ".join(names)}')
+            raise BadLine(
+                f'error: Bad state string: "{clean(name)}"\nsinfo: error: valid states: {",".join(names)}'
+            )
 
 
 def _is_wanted(row: HostPartition, options: Mapping[str, str]) -> bool:
     partitions = [name for name in options.get("partition", "").split(",") if name]
     states = [name.lower() for name in options.get("states", "").split(",") if name]
     nodes = options.get("nodes", "")
+    if "dead" in options and host.node_state(row.host) != "down":
+        return False
     if "list-reasons" in options and _reason(row) == "none":
         return False
     return (
@@ -222,12 +230,15 @@ def _is_wanted(row: HostPartition, options: Mapping[str, str]) -> bool:
 def _format(options: Mapping[str, str]) -> Format:
     if "Format" in options:
         parts = options["Format"].split(",")
-        return _of_letters("%all") if parts == ["all"] else Format("", tuple(map(_of_name, parts)))
+        pieces = (_of_name(part) for part in parts if part)
+        return (
+            Format("", tuple(piece for piece in pieces if piece)) if parts != ["all"] else _of_letters("%all")
+        )
     if "format" in options:
         return _of_letters(options["format"])
     kind = next((name for name in ("list-reasons", "summarize", "Node") if name in options), "")
     long = "long" in options and kind != "summarize"
-    names = f"%{max(len('NODELIST'), len(host_name()))}N"  # as wide as the longest
+    names = f"%{max(_LEAST_OF_NAMES, len(host_name()))}N"  # as wide as the longest
     return _of_letters(_FORMATS[f"{kind} long".strip() if long else kind].replace("%#N", names))
 
 
@@ -235,18 +246,22 @@ def _of_letters(text: str) -> Format:
     return by_letters(text, _ITEM, _of_letter, COLUMNS)
 
 
-def _of_letter(letter: str) -> TableColumn:
+def _of_letter(letter: str) -> TableColumn | None:
+    """Return the column of a letter; None: there is none, which is reported, and its item is text."""
     column = next((column for column in COLUMNS if column.letter == letter), None)
     if column is None:
-        raise BadLine(f"error: Invalid node format specification: {letter}")
+        print(f"Invalid node format specification: {letter}", file=sys.stderr)
     return column
 
 
-def _of_name(part: str) -> LinePiece:
+def _of_name(part: str) -> LinePiece | None:
+    """Return the piece of a name; None: there is none, which is reported, and costs no other column."""
     match = _NAMED.fullmatch(part.strip())
     table_columns = {name: column for column in COLUMNS for name in column.names}
     if match is None or match[1].lower() not in table_columns:
-        raise BadLine(f"error: Invalid job format specification: {part}")
+        name = clean(part.partition(":")[0])
+        print(f"sinfo: error: Invalid job format specification: {name}", file=sys.stderr)
+        return None
     return by_name(match, table_columns[match[1].lower()])
 
 

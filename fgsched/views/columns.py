@@ -8,22 +8,22 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.states import JobState, Reason
-from fgsched.domain.text import lazy_regex, shown
+from fgsched.domain.text import clean, lazy_regex, shown, word_list
 from fgsched.lifecycle.arrays import parse_tasks, tasks
 from fgsched.protocol import JobInfo
 from fgsched.views import listing
-from fgsched.views.fields import ACCOUNTS, COLUMNS, amount, null
+from fgsched.views.fields import ACCOUNTS, COLUMNS, SACCT_COLUMNS, SQUEUE_COLUMNS, amount
 from fgsched.views.listing import Format, TableColumn
 
 _ORDER = {state: place for place, state in enumerate(JobState)}
 _ITEM = lazy_regex(r"%(\.?)([0-9]{0,4})(all\b|.)?", re.DOTALL)
-_NAMED = lazy_regex(r"([A-Za-z-]+)(?::(\.?)([0-9]{0,4})(.*))?", re.DOTALL)
+_NAMED = lazy_regex(r"([A-Za-z][A-Za-z0-9_-]*)(?::(\.?)([0-9]{0,4})(.*))?", re.DOTALL)
 
 _FIRST = "JobID:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 "
 QUEUE = f"{_FIRST},StateCompact:.2 ,TimeUsed:.10 ,GPUs:.6 ,GpuMem:.9 ,GpuReason:0"
@@ -34,36 +34,45 @@ SLURM_START = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 SLURM_LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 
 
-_OF_SLURM = {"DEPENDENCY": TableColumn("DEPENDENCY", "unmet", null)}  # that squeue shows differently
-_BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
-Names = Mapping[str, TableColumn]  # columns by their names in lower case
+class QueueColumns(NamedTuple):
+    """The columns of fgq or of squeue, and what is done about an unknown one."""
+
+    letters: Mapping[str, TableColumn]
+    names: Mapping[str, TableColumn]  # in lower case
+    refuse: Callable[[str], None] | None = None  # reports the name of an unknown one; None: BadUsage
+
+    def by_letter(self, letter: str) -> TableColumn | None:
+        """Return the column of %letter; None: there is none, which was reported. Raises BadUsage."""
+        if letter not in self.letters:
+            remedy = "There are: all " + " ".join(sorted(self.letters, key=str.lower))
+            self._refuse(letter, f"unknown field {shown('%' + letter)} in the format", remedy)
+        return self.letters.get(letter)
+
+    def by_name(self, name: str) -> TableColumn | None:
+        """Return the column that -O calls `name`, in any case; None: it was reported. Raises BadUsage."""
+        if name.lower() not in self.names:
+            remedy = "There are: " + " ".join(dict.fromkeys(one.names[0] for one in self.names.values()))
+            self._refuse(name.partition(":")[0], f"unknown field {shown(name)} in the format", remedy)
+        return self.names.get(name.lower())
+
+    def _refuse(self, name: str, cause: str, remedy: str) -> None:
+        if self.refuse is None:
+            raise BadUsage(cause, remedy)
+        self.refuse(name)
 
 
-def named_by(columns: Iterable[TableColumn]) -> dict[str, TableColumn]:
-    """Return columns by their names in lower case."""
-    return {name.lower(): column for column in columns for name in column.names}
+def _columns_of_queue(*tables: Iterable[TableColumn]) -> QueueColumns:
+    """Return the columns of tables, of which a later one replaces those of an earlier one."""
+    columns = [column for table in tables for column in table]
+    letters = {column.letter: column for column in columns if column.letter}
+    return QueueColumns(letters, {name.lower(): column for column in columns for name in column.names})
 
 
-BY_NAME = named_by(COLUMNS)
-LATER = {"gpumemused", "gpuutil"}
-
-
-def by_letter(letter: str) -> TableColumn:
-    """Return the column of %letter. Raises BadUsage."""
-    if letter not in _BY_LETTER:
-        remedy = "There are: all " + " ".join(sorted(_BY_LETTER, key=str.lower))
-        raise BadUsage(f"unknown field {shown('%' + letter)} in the format", remedy)
-    return _BY_LETTER[letter]
-
-
-def by_name(name: str, columns: Names = BY_NAME) -> TableColumn:
-    """Return the column that -O calls `name`, in any case. Raises BadUsage."""
-    if name.lower() in LATER:
-        raise BadUsage(f"{name}: not supported yet")
-    if name.lower() not in columns:
-        remedy = "There are: " + " ".join(dict.fromkeys(column.names[0] for column in columns.values()))
-        raise BadUsage(f"unknown field {shown(name)} in the format", remedy)
-    return columns[name.lower()]
+_ONLY_OF_FGQ = ("SELECT_JOBINFO",)  # which Slurm had until version 23
+OF_FGQ = _columns_of_queue(COLUMNS)
+OF_SQUEUE = _columns_of_queue(
+    (column for column in COLUMNS if column.heading not in _ONLY_OF_FGQ), SQUEUE_COLUMNS
+)
 
 
 # -- columns of the accounts --------------------------------------------------------------------------
@@ -79,31 +88,74 @@ _SELECTED = lazy_regex(r"([A-Za-z]+)(?:%(-?)([0-9]{1,4}))?")
 
 
 _IN_ACCOUNTS = {column.heading.lower(): column for column in ACCOUNTS}
-LATER_IN_ACCOUNTS = frozenset(("priority",))
+_OF_SLURM = word_list(
+    """
+    Account AdminComment AllocCPUS AllocNodes AllocTRES AssocID AveCPU AveCPUFreq AveDiskRead AveDiskWrite
+    AvePages AveRSS AveVMSize BlockID Cluster Comment Constraints ConsumedEnergy ConsumedEnergyRaw Container
+    CPUTime CPUTimeRAW DBIndex DerivedExitCode Elapsed ElapsedRaw Eligible End ExitCode Extra FailedNode Flags
+    GID Group JobID JobIDRaw JobName Layout Licenses MaxDiskRead MaxDiskReadNode MaxDiskReadTask MaxDiskWrite
+    MaxDiskWriteNode MaxDiskWriteTask MaxPages MaxPagesNode MaxPagesTask MaxRSS MaxRSSNode MaxRSSTask
+    MaxVMSize MaxVMSizeNode MaxVMSizeTask McsLabel MinCPU MinCPUNode MinCPUTask NCPUS NNodes NodeList NTasks
+    Partition Planned PlannedCPU PlannedCPURAW Priority QOS QOSRAW QOSREQ Reason ReqCPUFreq ReqCPUFreqGov
+    ReqCPUFreqMax ReqCPUFreqMin ReqCPUS ReqMem ReqNodes ReqTRES Reservation ReservationId Restarts SLUID Start
+    State StdErr StdIn StdOut Submit SubmitLine Suspended SystemComment SystemCPU Timelimit TimelimitRaw
+    TotalCPU TRESUsageInAve TRESUsageInMax TRESUsageInMaxNode TRESUsageInMaxTask TRESUsageInMin
+    TRESUsageInMinNode TRESUsageInMinTask TRESUsageInTot TRESUsageOutAve TRESUsageOutMax TRESUsageOutMaxNode
+    TRESUsageOutMaxTask TRESUsageOutMin TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot UID User
+    UserCPU WCKey WCKeyID WorkDir"""
+)
+_IN_SACCT = {  # by name in lower case, those of Slurm first, in its order
+    **{name.lower(): _IN_ACCOUNTS.get(name.lower(), TableColumn(name, "")) for name in _OF_SLURM},
+    **_IN_ACCOUNTS,
+    **{column.heading.lower(): column for column in SACCT_COLUMNS},
+}
 
 
-def account_column(name: str) -> TableColumn:
-    """Return the column of the accounts with that name, in any case. Raises BadUsage."""
-    if name.lower() in LATER_IN_ACCOUNTS:
-        raise BadUsage(f"{name}: not supported yet", "fgacct -e lists the fields there are.")
-    if name.lower() not in _IN_ACCOUNTS:
-        raise BadUsage(f"unknown field {shown(name)}", "fgacct -e lists the fields there are.")
-    return _IN_ACCOUNTS[name.lower()]
+class AccountColumns(NamedTuple):
+    """The columns of fgacct or of sacct."""
+
+    names: Mapping[str, TableColumn]  # in lower case
+    all: Sequence[str]  # that 'all' means, and --helpformat lists
+    is_slurm: bool = False  # a beginning of a name means the first column with it; an empty item ends a list
+
+    def column(self, name: str) -> TableColumn:
+        """Return the column with that name, in any case. Raises BadUsage."""
+        if name.lower() in self.names:
+            return self.names[name.lower()]
+        if not self.is_slurm:
+            raise BadUsage(f"unknown field {shown(name)}", "fgacct -e lists the fields there are.")
+        for whole, column in self.names.items():
+            if whole.startswith(name.lower()):
+                return column
+        raise BadUsage(f'Invalid field requested: "{clean(name)}"')
+
+    def parts(self, text: str) -> list[str]:
+        """Return the items of a list of columns; sacct reads it up to the first empty one."""
+        parts = text.split(",")
+        if self.is_slurm and "" in parts:
+            parts = parts[: parts.index("")]
+        return [whole for part in parts for whole in self._whole(part)]
+
+    def _whole(self, part: str) -> list[str]:
+        name, percent, width = part.partition("%")
+        return [f"{each}{percent}{width}" for each in self.all] if name.lower() == "all" else [part]
 
 
-def of_accounts(text: str, unit: str = "M") -> Format:
+ACCOUNTS_OF_FGACCT = AccountColumns(_IN_ACCOUNTS, [column.heading for column in ACCOUNTS])
+ACCOUNTS_OF_SACCT = AccountColumns(_IN_SACCT, _OF_SLURM, is_slurm=True)
+
+
+def of_accounts(text: str, unit: str = "M", known: AccountColumns = ACCOUNTS_OF_FGACCT) -> Format:
     """Return the format of 'JobID,JobName%20,State%-15'; a negative width aligns left; 'all' is every column.
 
     `unit` is that of memory: "K", "M", "G", or "" for bytes. Raises BadUsage.
     """
-    if text.lower() == "all":
-        text = ",".join(column.heading for column in ACCOUNTS)
     selected: list[tuple[TableColumn, int | None]] = []
-    for part in text.split(","):
+    for part in known.parts(text):
         match = _SELECTED.fullmatch(part)
         if not match:
             raise BadUsage(f"{shown(part)} is not a field", "Such as: -o JobID,JobName%20,State%-15")
-        column = account_column(match[1])
+        column = known.column(match[1])
         if column.text is amount:
             column = column._replace(text=partial(amount, unit=unit))
         selected.append((column, int(f"{match[2]}{match[3]}") if match[3] else None))
@@ -113,42 +165,35 @@ def of_accounts(text: str, unit: str = "M") -> Format:
 # -- formats ----------------------------------------------------------------------------------------
 
 
-def percent(text: str) -> Format:
+def percent(text: str, columns: QueueColumns = OF_FGQ) -> Format:
     """Return the format of -o: '%.18i %j', '%all'. Raises BadUsage."""
-    if "%" not in text:
+    if "%" not in text and columns.refuse is None:
         raise BadUsage(f"the format {shown(text)} names no field", "Such as: -o '%i %j %T'")
-    return listing.by_letters(text, _ITEM, by_letter, COLUMNS)
+    return listing.by_letters(text, _ITEM, columns.by_letter, columns.letters.values())
 
 
-def named(text: str, columns: Names = BY_NAME) -> Format:
+def named(text: str, columns: QueueColumns = OF_FGQ) -> Format:
     """Return the format of -O: 'JobID:8,Name:.20,State'. Raises BadUsage."""
     pieces = []
     for part in text.split(","):
         match = _NAMED.fullmatch(part)
-        if not match:
+        if not match and columns.refuse is None:
             raise BadUsage(f"{shown(part)} is not a field of -O", "Such as: -O JobID:8,Name:.20,State")
-        pieces.append(listing.by_name(match, by_name(match[1], columns)))
+        column = columns.by_name(match[1] if match else part) if match or part else None
+        if match and column:
+            pieces.append(listing.by_name(match, column))
     return Format("", tuple(pieces))
 
 
-def of_slurm(form: Format) -> Format:
-    """Return a format with the texts of squeue, which names the state of each condition of a dependency."""
-    pieces = (
-        replace(piece, column=_OF_SLURM.get(piece.column.heading, piece.column)) for piece in form.pieces
-    )
-    return replace(form, pieces=tuple(pieces))
-
-
-def sort_keys(text: str, columns: Names = BY_NAME) -> list[tuple[TableColumn, bool]]:
+def sort_keys(text: str, columns: QueueColumns = OF_FGQ) -> list[tuple[TableColumn, bool]]:
     """Return (column, descending?) of 'P,t,-i' or 'Partition,-JobID'. Raises BadUsage."""
     keys = []
     for part in text.split(","):
         name = part.lstrip("+-")
-        try:
-            column = by_letter(name) if len(name) <= 1 else by_name(name, columns)
-        except BadUsage:
+        column = columns.letters.get(name) or columns.names.get(name.lower())
+        if column is None:
             remedy = "Such as: -S P,-i or -S Partition,-JobID; fgq(1) lists the fields."
-            raise BadUsage(f"{shown(part)} is nothing to sort by", remedy) from None
+            raise BadUsage(f"{shown(part)} is nothing to sort by", remedy)
         keys.append((column, part.startswith("-")))
     return keys
 

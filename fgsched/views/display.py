@@ -15,7 +15,7 @@ from fgsched.domain.times import format_time
 
 TIME_FORMAT = os.environ.get("FG_TIME_FORMAT") or os.environ.get("SLURM_TIME_FORMAT") or "standard"
 
-SLURM_VERSION = "22.05.8"  # of the Slurm whose answers the commands of fgsched.slurm give
+SLURM_VERSION = "24.11.5"  # of the Slurm whose answers the commands of fgsched.slurm give
 
 
 def host_name() -> str:

@@ -129,8 +129,14 @@ def text(groups: Iterable[Group], *, oneliner: bool, between: str = "  ") -> str
 
 
 def _record(lines: Group, oneliner: bool, between: str) -> str:
-    rows = [between.join(f"{key}={_shown(value)}" for key, value in line) for line in lines if line]
+    rows = [between.join(map(_key_and_value, line)) for line in lines if line]
     return between.join(rows) + "\n" if oneliner else "\n   ".join(rows) + "\n\n"
+
+
+def _key_and_value(pair: tuple[str, object]) -> str:
+    """Return a pair as text; one without a key is empty, as Slurm ends some lines with a blank."""
+    key, value = pair
+    return f"{key}={_shown(value)}" if key else ""
 
 
 def _shown(value: object) -> str:

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from fgsched.domain.job import WHOLE, MpsUse, OomReport
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import HOUR, MINUTE, format_elapsed, format_limit, format_runtime
-from fgsched.domain.units import GIBIBYTE, format_indices, format_mebibytes, format_share
+from fgsched.domain.units import GIBIBYTE, format_exact, format_indices, format_mebibytes, format_share
 from fgsched.protocol import JobInfo, OnGpu
 from fgsched.views import job as view
 from fgsched.views.display import gpu_number, host_name, iso, shown_time
@@ -77,6 +77,11 @@ def _rounded_text(number: float | None) -> str:
 
 def _rounded_text_or_blank(number: float | None) -> str:
     return "" if number is None else str(round(number))
+
+
+def always(value: Any) -> bool:
+    """Tell that a condition holds for all values."""
+    return True
 
 
 def _host_if(holds: Callable[[Any], bool], other: str = "") -> Callable[[Any], str]:
@@ -157,6 +162,19 @@ def _gres(units: int | None) -> str:
     return f"gpu:{_share(units)}" if units != 0 else "N/A"
 
 
+def _slurm_gres(units: int | None) -> str:
+    return f"gres/gpu:{_share(units)}" if units != 0 else "N/A"
+
+
+def _fixed_point(priority: float | None) -> str:
+    """Return a priority as Slurm's fraction of the highest one."""
+    return f"{(priority or 0) / 2**32:.14f}"
+
+
+def _cpus_of_task(cpus: int) -> str:
+    return f"cpu={cpus}" if cpus > 1 else "N/A"
+
+
 def _gres_detail(held: Sequence[int]) -> list[str]:
     return [f"gpu:{len(held)}(IDX:{','.join(map(str, held))})"] if held else []
 
@@ -205,6 +223,10 @@ def _minutes_text(seconds: int) -> str:
     return str(seconds // 60) if seconds else ""
 
 
+def _minutes_or_unlimited(seconds: int) -> str:
+    return _minutes_text(seconds) or "UNLIMITED"
+
+
 def _cpu_seconds(seconds: float | None) -> str:
     """Return CPU seconds in Slurm's form: 0 until they are measured, thousandths below an hour."""
     if seconds is not None and seconds >= HOUR:
@@ -219,6 +241,74 @@ def _cpu_object(used: float | None) -> dict[str, int]:
 
 
 # -- values that are texts of several attributes, or objects of Slurm ---------------------------------
+
+
+@reads(view.end, "state")
+def _end_or_none(job: JobInfo) -> str:
+    """Return the end of a job; NONE if it runs without a limit."""
+    return shown_time(view.end(job), unknown="NONE" if job.state.holds else "N/A")
+
+
+@reads("preemption")
+def _preemption_time(job: JobInfo) -> str:
+    return shown_time(job.preemption.at if job.preemption else None)
+
+
+@reads(view.cpus_per_task)
+def _has_cpus_of_task(job: JobInfo) -> bool:
+    return view.cpus_per_task(job) > 1
+
+
+@reads("step")
+def _cpu_frequency(job: JobInfo) -> str:
+    """Return the requested frequency of the CPUs: none; Slurm has 0 for the step of the script."""
+    return "0" if job.step == "batch" else "Unknown"
+
+
+def _in_steps(measured: Value, text: Callable[[Any], str]) -> Value:
+    """Return the text of a measured value of a step; "" in the row of a job, or if it was not measured."""
+
+    @reads("step", measured)
+    def shown(job: JobInfo) -> str:
+        value = measured(job) if job.step else None
+        return "" if value is None else text(value)
+
+    return shown
+
+
+@reads("step", view.cpu_seconds, view.disk_read, view.gpu_peak, view.gpu_util, view.host_peak)
+def _usage_of_step(job: JobInfo) -> dict[str, str]:
+    """Return what the processes of a step used, by TRES; {}: nothing was measured."""
+    if not job.step or view.cpu_seconds(job) is None:
+        return {}
+    used = {
+        "cpu": format_elapsed(view.cpu_seconds(job) or 0.0),
+        "energy": "0",
+        "fs/disk": str(view.disk_read(job) or 0),
+        "gres/gpumem": amount(view.gpu_peak(job) if job.allocated else None),
+        "gres/gpuutil": _rounded_text_or_blank(view.gpu_util(job)),
+        "mem": amount(view.host_peak(job), "K"),
+    }
+    return {tres: text for tres, text in used.items() if text}
+
+
+@reads("step", view.disk_written)
+def _output_of_step(job: JobInfo) -> dict[str, str]:
+    """Return what the processes of a step wrote, by TRES; {}: nothing was measured."""
+    written = view.disk_written(job) if job.step else None
+    return {} if written is None else {"energy": "0", "fs/disk": str(written)}
+
+
+def _tres_list(used: dict[str, str]) -> str:
+    return ",".join(f"{tres}={text}" for tres, text in used.items())
+
+
+def _tres_hosts(used: dict[str, str]) -> str:
+    return ",".join(f"{tres}={host_name()}" for tres in used)
+
+
+def _tres_tasks(used: dict[str, str]) -> str:
+    return ",".join(f"{tres}=0" for tres in used if tres != "energy")
 
 
 @reads("task", "tasks")
@@ -285,12 +375,13 @@ def _unused_mps(job: JobInfo) -> MpsUse | None:
 
 @reads("gpus", view.tres_share)
 def _tres_per_node(job: JobInfo) -> str:
-    return f"gres:gpu:{format_share(view.tres_share(job))}" if job.gpus else ""
+    return f"gres/gpu:{format_share(view.tres_share(job))}" if job.gpus else ""
 
 
-@reads("allocated", view.tres_share)
+@reads("allocated", view.share_by_type)
 def _job_gres(job: JobInfo) -> str | None:
-    return f"gpu:{format_share(view.tres_share(job))}" if job.allocated else None
+    held = ",".join(f"gpu:{name}:{format_share(share)}" for name, share in view.share_by_type(job).items())
+    return held or None
 
 
 @reads(_job_gres, view.gpu_list)
@@ -301,11 +392,6 @@ def _gres_with_indices(job: JobInfo) -> str:
 @reads("bound_cpus", "cpus")
 def _cpu_ids(job: JobInfo) -> str:
     return job.bound_cpus or f"0-{job.cpus - 1}"
-
-
-@reads("state", view.tres_of_job)
-def _allocated_tres(job: JobInfo) -> str:
-    return view.tres_of_job(job) if job.state.holds else ""
 
 
 @reads("state", "cpus")
@@ -400,6 +486,18 @@ def _queue(
     return OutputPlace("queue", words[0], TableColumn(heading, "", text, words, letter, **more))
 
 
+def _squeue(
+    heading: str, names: str, letter: str = "", text: Callable[[Any], str] = plain, **more: Any
+) -> OutputPlace:
+    """Return a column of squeue that fgq does not have, or shows in another form."""
+    return _queue(heading, names, letter, text, **more)._replace(outputs="squeue_columns")
+
+
+def _sacct(heading: str, width: int, text: Callable[[Any], str] = plain, **more: Any) -> OutputPlace:
+    """Return a column of sacct that fgacct does not have, or shows in another form."""
+    return _accounts(heading, width, text, **more)._replace(outputs="sacct_columns")
+
+
 def _accounts(heading: str, width: int, text: Callable[[Any], str] = plain, **more: Any) -> OutputPlace:
     """Return a column of fgacct and sacct."""
     return OutputPlace("accounts", heading, TableColumn(heading, "", text, width=width, **more))
@@ -452,6 +550,9 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     # its name
     "id": [
         _queue("JOBID", "JobIDRaw", "A"),
+        _squeue("JOBID", "JobID", "A"),
+        _squeue("ALLOC_NODES", "AllocNodes", "", lambda number: host_name()),
+        _sacct("DBIndex", 21),
         _key("json squeue sacct", "job_id"),
         _key("sacct_step", "step.job_id"),
         _key("sacct_step", "nodes", lambda number: {"count": 1, "range": host_name()}),
@@ -459,10 +560,17 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _pair("JobId"),
         _pair("AllocNode:Sid", lambda number: f"{host_name()}:0"),
     ],
-    view.label: [_queue("JOBID", "JobID JobArrayID", "i", _label, least=12)],
+    view.label: [
+        _queue("JOBID", "JobID JobArrayID", "i", _label, least=12),
+        _squeue("JOBID", "JobArrayID", "i", _label),
+    ],
     view.step_label: [_accounts("JobID", 12, left=True, least=12)],
     view.step_number: [_accounts("JobIDRaw", 12, left=True)],
-    "step": [_key("step", "step"), _key("sacct_step", "step.id")],
+    "step": [
+        _key("step", "step"),
+        _key("sacct_step", "step.id"),
+        _sacct("AveCPUFreq", 10, lambda step: "0" if step else ""),
+    ],
     "array": [
         _key("json", "array_job_id"),
         _key("squeue", "array_job_id", _or_zero),
@@ -511,10 +619,11 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _accounts("GID", 6, is_of_jobs=True),
         _key("json", "gid"),
         _key("squeue", "group_id"),
+        _squeue("GROUP", "GroupID", "G"),
         _key("sacct", "group", str),
         _fgctl("GroupId"),
     ],
-    view.group: [_accounts("Group", 9, is_of_jobs=True)],
+    view.group: [_accounts("Group", 9, is_of_jobs=True), _squeue("GROUP", "GroupName", "g", is_local=True)],
     _group: [_scontrol("GroupId")],
     "partition": [
         _queue("PARTITION", "Partition", "P", by="partition_place", least=6, is_minor=True),
@@ -553,6 +662,8 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     "priority": [
         _queue("PRIORITY", "Priority", "p", _rounded_text),
         _queue("PRIORITY", "PriorityLong", "Q", _rounded_text),
+        _squeue("PRIORITY", "Priority", "p", _fixed_point),
+        _sacct("Priority", 10, _rounded_text, is_of_jobs=True),
         _key("json", "priority"),
         _key("squeue sacct", "priority", _rounded),
         _pair("Priority", _rounded),
@@ -592,7 +703,11 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _key("old_fgctl", "depends"),
         _fgctl("Dependency", _or_null),
     ],
-    "unmet": [_key("squeue", "dependency"), _scontrol("Dependency", _or_null)],
+    "unmet": [
+        _squeue("DEPENDENCY", "Dependency", "E", null),
+        _key("squeue", "dependency"),
+        _scontrol("Dependency", _or_null),
+    ],
     "attempt": [
         _accounts("AllocNodes", 10, lambda attempt: "1" if attempt else "0"),
         _accounts("NodeList", 15, _host_if(bool, "None assigned")),
@@ -615,10 +730,18 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     ],
     "exit_code": [_queue("EXIT_CODE", "exit_code"), _key("json step", "exit_code")],
     "signal": [_key("json step", "signal")],
-    view.exit_status: [_accounts("ExitCode", 8), _pair("ExitCode")],
+    view.exit_status: [
+        _accounts("ExitCode", 8),
+        _squeue("EXIT_CODE", "exit_code"),
+        _pair("ExitCode"),
+    ],
     view.wait_status: [_key("squeue", "exit_code")],
     _exit: [_key("sacct sacct_step", "exit_code")],
-    view.highest_exit: [_accounts("DerivedExitCode", 15)],
+    view.highest_exit: [
+        _accounts("DerivedExitCode", 15),
+        _squeue("DERIVED_EC", "DerivedEC"),
+        _pair("DerivedExitCode"),
+    ],
     _derived_exit: [_key("sacct", "derived_exit_code")],
     "cancelled_by": [
         _key("json", "cancelled_by"),
@@ -630,11 +753,15 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     "unhooked": [_if_any("Unhooked")],
     "warning": [
         _accounts("SystemComment", 20),
+        _sacct("SystemComment", 15),
         _accounts("Warning", 30),
         _key("json", "warning"),
         _if_any("Warning"),
     ],
-    view.visible_warning: [_if_any("SystemComment")],
+    view.visible_warning: [
+        _squeue("SYSTEM_COMMENT", "system_comment", "", null),
+        _if_any("SystemComment", "{} ".format),
+    ],
     "lost": [_key("json", "lost")],
     "preemption": [
         _accounts("PreemptedBy", 11, lambda preemption: str(preemption.by) if preemption else ""),
@@ -651,6 +778,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _if_any("OomGpu", lambda report: report.gpu),
         _if_any("OomOthers", others),
     ],
+    _preemption_time: [_squeue("PREEMPT_TIME", "PreemptTime", is_local=True)],
     view.oom_kind: [_accounts("OOMKind", 7), _key("json", "oom_kind")],
     view.oom_asked: [_accounts("OOMAsked", 10, amount), _pair("OomAsked", _size, "post_mortem")],
     view.oom_held: [_accounts("OOMHeld", 10, amount), _pair("OomHeld", _size, "post_mortem")],
@@ -673,6 +801,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     ],
     "eligible_at": [
         _queue("ELIGIBLE_TIME", "EligibleTime", "", shown_time, is_local=True),
+        _squeue("ACCRUE_TIME", "AccrueTime", "", shown_time, is_local=True),
         _accounts("Eligible", 19, moment),
         _key("json", "eligible_time"),
         _key("squeue", "eligible_time", _as_integer),
@@ -708,6 +837,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _key("squeue", "end_time", _as_integer),
         _pair("EndTime", moment),
     ],
+    _end_or_none: [_squeue("END_TIME", "EndTime", "e", is_local=True)],
     "deadline": [
         _queue("DEADLINE", "Deadline", "", shown_time, is_local=True),
         _key("json", "deadline"),
@@ -716,7 +846,10 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _scontrol("Deadline", shown_time),
     ],
     view.waited: [_accounts("Planned", 10, _duration), _key("json", "planned")],
-    view.waited_cpu_time: [_accounts("PlannedCPU", 10, format_elapsed)],
+    view.waited_cpu_time: [
+        _accounts("PlannedCPU", 10, format_elapsed),
+        _sacct("PlannedCPURAW", 13, _digits, is_of_jobs=True),
+    ],
     view.pending_time: [_queue("PENDING_TIME", "PendingTime", "", _digits, is_whole=True)],
     "elapsed": [
         _queue("TIME", "TimeUsed", "M", format_runtime, is_whole=True),
@@ -738,6 +871,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _queue("TIME_LIMIT", "TimeLimit", "l", format_limit, is_whole=True, is_minor=True),
         _accounts("Timelimit", 10, limit, is_of_jobs=True),
         _accounts("TimelimitRaw", 12, _minutes_text, is_of_jobs=True),
+        _sacct("TimelimitRaw", 10, _minutes_or_unlimited, is_of_jobs=True),
         _key("json", "time_limit", _or_null),
         _key("squeue", "time_limit", _minutes),
         _key("sacct", "time.limit", _minutes),
@@ -745,7 +879,10 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _scontrol("TimeLimit", limit),
     ],
     view.time_left: [_queue("TIME_LEFT", "TimeLeft", "L", _remaining_time, is_whole=True)],
-    view.last_evaluation: [_pair("LastSchedEval", moment)],
+    view.last_evaluation: [
+        _squeue("LAST_SCHED_EVAL", "LastSchedEval", "", shown_time, is_local=True),
+        _pair("LastSchedEval", moment),
+    ],
     # its request
     "request": [
         _key("details", "request", to_builtins),
@@ -761,6 +898,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     _memory_request: [_pair("ReqGpuMem")],
     "gpu_type": [
         _queue("FEATURES", "Feature", "f", null),
+        _sacct("Constraints", 19, lambda name: name.replace(" ", "_"), is_of_jobs=True),
         _key("json", "req_gpu_type", _or_null),
         _key("squeue", "features"),
         _key("sacct", "constraints"),
@@ -769,7 +907,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     ],
     "cpus": [
         _queue("CPUS", "NumCPUs", "C"),
-        _queue("OVER_SUBSCRIBE", "OverSubscribe", "h", lambda cpus: "OK"),
+        _queue("OVER_SUBSCRIBE", "OverSubscribe Shared", "h", lambda cpus: "OK"),
         _accounts("NCPUS", 10),
         _accounts("ReqCPUS", 8),
         _key("json", "req_cpus"),
@@ -778,7 +916,11 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _key("sacct", "required.CPUs"),
         _pair("NumCPUs"),
     ],
-    view.least_cpus: [_queue("MIN_CPUS", "MinCPUs MaxCPUs", "c"), _pair("MinCPUsNode")],
+    view.least_cpus: [
+        _queue("MIN_CPUS", "MinCPUs MaxCPUs", "c"),
+        _squeue("MAX_CPUS", "MaxCPUs"),
+        _pair("MinCPUsNode"),
+    ],
     "ntasks": [
         _queue("TASKS", "NumTasks"),
         _accounts("NTasks", 8),
@@ -788,35 +930,49 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _pair("NumTasks"),
     ],
     view.cpus_per_task: [
-        _queue("CPUS_PER_TASK", "cpus-per-task"),
+        _queue("CPUS_PER_TASK", "cpus-per-task CPUsPerTask"),
+        _squeue("TRES_PER_TASK", "tres-per-task", "", _cpus_of_task),
         _key("squeue", "cpus_per_task"),
         _pair("CPUs/Task"),
+        _pair("TresPerTask", "cpu={}".format, _has_cpus_of_task),
     ],
     "host_memory": [
         _queue("MIN_MEMORY", "MinMemory", "m", _size_or("0")),
+        _squeue("MIN_MEMORY", "MinMemory", "m", format_exact),
         _accounts("ReqMem", 10, amount, is_of_jobs=True),
+        _sacct("ReqMem", 10, format_exact, is_of_jobs=True),
         _key("json", "req_mem", _or_null),
         _key("squeue", "memory_per_node", _mebibytes),
         _key("sacct", "required.memory", _mebibytes),
         _key("old_fgq", "mem", _or_null),
         _pair("ReqMem", _size_or("not counted")),
-        _pair("MinMemoryNode", _size_or("0")),
+        _pair("MinMemoryNode", format_exact),
         _pair("Mem", _mebibytes, view.holds),
     ],
     view.compute_policy: [_key("json", "gpu_compute")],
     "gpu_compute": [_pair("GpuCompute", when="allocated")],
-    view.container: [_if_any("Container")],
+    view.container: [
+        _squeue("CONTAINER", "Container", "", null),
+        _sacct("Container", 19, is_of_jobs=True),
+        _if_any("Container"),
+    ],
     view.mail_types: [_if_any("MailType")],
     view.mail_user: [_if_any("MailUser")],
-    view.tres_in_queue: [_queue("TRES_ALLOC", "tres-alloc")],
-    view.tres_of_job: [_key("squeue", "tres_req_str"), _pair("TRES")],
-    view.requested_tres: [_accounts("ReqTRES", 40)],
+    view.tres_in_queue: [_queue("TRES_ALLOC", "tres-alloc Tres")],
+    view.tres_of_job: [_key("squeue", "tres_req_str"), _pair("ReqTRES")],
+    view.held_tres: [_key("squeue", "tres_alloc_str"), _pair("AllocTRES", _or_null)],
+    view.requested_tres: [
+        _accounts("ReqTRES", 40, is_of_jobs=True),
+        _sacct("ReqTRES", 10, is_of_jobs=True),
+    ],
     _requested_resources: [_key("sacct", "tres.requested")],
     # its GPUs, present or expected
     "share": [
         _queue("TRES_PER_JOB", "tres-per-job", "", _gres),
         _queue("GPUS", "GPUs", "G", _share),
         _queue("TRES_PER_NODE", "Gres tres-per-node", "b", _gres),
+        _squeue("TRES_PER_NODE", "Gres tres-per-node", "b", _slurm_gres),
+        _squeue("TRES_PER_JOB", "tres-per-job", "", _slurm_gres),
         _key("json", "gpus", gpu_number),
     ],
     "gpus": [
@@ -846,8 +1002,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     view.memory_limit: [_pair("GpuMem", _size, "allocated")],
     view.gpu_uuids: [_pair("GpuUuid", when="allocated")],
     view.allocated_cpus: [_accounts("AllocCPUS", 10)],
-    view.allocated_tres: [_accounts("AllocTRES", 40)],
-    _allocated_tres: [_key("squeue", "tres_alloc_str")],
+    view.allocated_tres: [_accounts("AllocTRES", 40), _sacct("AllocTRES", 10)],
     _allocated_resources: [_key("sacct", "tres.allocated")],
     _job_resources: [_key("squeue", "job_resources")],
     _job_gres: [_pair("JOB_GRES", when=view.holds)],
@@ -900,7 +1055,12 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _accounts("WastedGPUMemHours", 17, _hours),
         _key("json", "wasted_gpu_mem_hours"),
     ],
-    view.energy: [_accounts("EnergyJ", 10, _rounded_text_or_blank), _key("json", "energy_j")],
+    view.energy: [
+        _accounts("EnergyJ", 10, _rounded_text_or_blank),
+        _sacct("ConsumedEnergy", 14, _rounded_text),
+        _sacct("ConsumedEnergyRaw", 17, _rounded_text),
+        _key("json", "energy_j"),
+    ],
     "usage": [_key("use efficiency", "usage", to_builtins)],
     view.sm_part: [_key("efficiency", "sm_part"), _key("old_fgeff", "sm_share")],
     view.idle_part: [_key("efficiency", "idle_part")],
@@ -916,19 +1076,45 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     view.cpu_seconds: [
         _accounts("AveCPU", 10, _cpu_seconds),
         _accounts("TotalCPU", 10, _cpu_seconds),
+        _sacct("UserCPU", 10, _cpu_seconds),
         _key("json step", "cpu_seconds"),
         _key("sacct", "time.total", _cpu_object),
         _key("sacct", "time.user", _cpu_object),
+    ],
+    _in_steps(view.cpu_seconds, _cpu_seconds): [_sacct("MinCPU", 10)],
+    _in_steps(view.cpu_seconds, _host_if(always)): [_sacct("MinCPUNode", 10)],
+    _in_steps(view.cpu_seconds, "0".format): [_sacct("MinCPUTask", 10)],
+    _in_steps(view.host_peak, _host_if(always)): [_sacct("MaxRSSNode", 10)],
+    _in_steps(view.host_peak, "0".format): [_sacct("MaxRSSTask", 10)],
+    _in_steps(view.disk_read, _host_if(always)): [_sacct("MaxDiskReadNode", 15)],
+    _in_steps(view.disk_read, "0".format): [_sacct("MaxDiskReadTask", 15)],
+    _in_steps(view.disk_written, _host_if(always)): [_sacct("MaxDiskWriteNode", 16)],
+    _in_steps(view.disk_written, "0".format): [_sacct("MaxDiskWriteTask", 16)],
+    _usage_of_step: [
+        *(_sacct(f"TRESUsageIn{how}", 14, _tres_list) for how in ("Ave", "Max", "Min", "Tot")),
+        *(_sacct(f"TRESUsageIn{how}Node", 18, _tres_hosts) for how in ("Max", "Min")),
+        *(_sacct(f"TRESUsageIn{how}Task", 18, _tres_tasks) for how in ("Max", "Min")),
+    ],
+    _output_of_step: [
+        *(_sacct(f"TRESUsageOut{how}", 15, _tres_list) for how in ("Ave", "Max", "Min", "Tot")),
+        *(_sacct(f"TRESUsageOut{how}Node", 19, _tres_hosts) for how in ("Max", "Min")),
+        *(_sacct(f"TRESUsageOut{how}Task", 19, _tres_tasks) for how in ("Max", "Min")),
+    ],
+    _cpu_frequency: [
+        _sacct("ReqCPUFreq", 10),
+        *(_sacct(f"ReqCPUFreq{limit_of}", 13) for limit_of in ("Gov", "Max", "Min")),
     ],
     view.cpu_time: [_accounts("CPUTime", 10, format_elapsed)],
     view.whole_cpu_time: [_accounts("CPUTimeRAW", 10)],
     view.disk_read: [
         _accounts("AveDiskRead", 12, amount),
+        _sacct("AveDiskRead", 14, amount),
         _accounts("MaxDiskRead", 12, amount),
         _key("json step", "disk_read"),
     ],
     view.disk_written: [
         _accounts("AveDiskWrite", 12, amount),
+        _sacct("AveDiskWrite", 14, amount),
         _accounts("MaxDiskWrite", 12, amount),
         _key("json step", "disk_written"),
     ],
@@ -940,7 +1126,8 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _key("json", "comment"),
         _key("squeue", "comment", _or_blank),
         _key("sacct", "comment.job", _or_blank),
-        _if_any("Comment"),
+        _fgctl("Comment", when=None),
+        _scontrol("Comment", "{} ".format, None),
     ],
     "chdir": [
         _queue("WORK_DIR", "WorkDir", "Z", null),
@@ -958,9 +1145,10 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _key("old_fgq", "command"),
         _if_any("SubmitLine"),
     ],
-    view.script: [_pair("Command", when=view.is_visible)],
+    view.script: [_squeue("COMMAND", "Command", "o", null), _pair("Command", when=view.is_visible)],
     view.stdin: [
         _queue("STDIN", "STDIN", is_local=True),
+        _sacct("StdIn", 20, is_of_jobs=True),
         _key("json", "std_in", _or_null),
         _key("squeue", "standard_input", _or_blank),
         _pair("StdIn", when=view.is_visible),
@@ -968,6 +1156,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     view.stdout: [
         _queue("STDOUT", "STDOUT", is_local=True),
         _accounts("StdOut", 30, is_of_jobs=True),
+        _sacct("StdOut", 20, is_of_jobs=True),
         _key("json", "std_out", _or_null),
         _key("squeue", "standard_output", _or_blank),
         _pair("StdOut", when=view.is_visible),
@@ -975,6 +1164,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     view.stderr: [
         _queue("STDERR", "STDERR", is_local=True),
         _accounts("StdErr", 30, is_of_jobs=True),
+        _sacct("StdErr", 20, is_of_jobs=True),
         _key("json", "std_err", _or_null),
         _key("squeue", "standard_error", _or_blank),
         _pair("StdErr", when=view.is_visible),
@@ -996,6 +1186,9 @@ CONSTANTS = [
     _constant("N/A", _queue("CORE_SPEC", "CoreSpec", "X")),
     _constant("fgsched", _queue("CLUSTER", "Cluster Origin")),
     _constant("N/A", _queue("TRES_PER_TASK", "tres-per-task tres-per-socket")),
+    _constant("*", _squeue("CORES_PER_SOCKET", "Cores", "I")),
+    _constant("*", _squeue("SOCKETS_PER_NODE", "Sockets", "H")),
+    _constant("*", _squeue("THREADS_PER_CORE", "Threads", "J")),
     _constant("", _accounts("AdminComment", 20)),
     _constant("0", _accounts("AssocID", 8)),
     _constant("fgsched", _accounts("Cluster", 10)),
@@ -1006,6 +1199,74 @@ CONSTANTS = [
     _constant("1", _accounts("NNodes", 8)),
     _constant("1", _accounts("QOSRAW", 10, is_of_jobs=True)),
     _constant("1", _accounts("ReqNodes", 8)),
+    *(
+        _constant(text, _squeue(heading, names))
+        for text, columns in {
+            "0": (
+                ("ALLOC_SID", "AllocSID"),
+                ("ASSOC_ID", "AssocID"),
+                ("BOARDS_PER_NODE", "BoardsPerNode"),
+                ("NTASKS_PER_BOARD", "NTPerBoard"),
+                ("NTASKS_PER_NODE", "NTPerNode"),
+                ("REBOOT", "Reboot"),
+                ("REQ_SWITCH", "ReqSwitch"),
+                ("SOCKETS_PER_BOARD", "SPerBoard"),
+            ),
+            "0:00": (
+                ("DELAY_BOOT", "DelayBoot"),
+                ("TIME_MIN", "MinTime"),
+                ("WAIT4SWITCH", "Wait4Switch"),
+            ),
+            "1": (("BATCH_FLAG", "BatchFlag"), ("MAX_NODES", "MaxNodes")),
+            "(null)": (
+                ("ADMIN_COMMENT", "admin_comment"),
+                ("BURST_BUFFER", "BurstBuffer"),
+                ("BURST_BUFFER_STATE", "BurstBufferState"),
+                ("CLUSTER_FEATURES", "ClusterFeature"),
+                ("CONTAINERID", "ContainerID"),
+                ("MCSLABEL", "MCSLabel"),
+                ("NETWORK", "Network"),
+                ("PREFER", "Prefer"),
+            ),
+            "N/A": (
+                ("CPUS_PER_TRES", "cpus-per-tres"),
+                ("HET_JOB_ID", "HetJobID PackJobID"),
+                ("HET_JOB_ID_SET", "HetJobIDSet PackJobIDSet"),
+                ("HET_JOB_OFFSET", "HetJobOffset PackJobOffset"),
+                ("MEM_PER_TRES", "mem-per-tres"),
+                ("NTASKS_PER_CORE", "NTPerCore"),
+                ("NTASKS_PER_SOCKET", "NTPerSocket"),
+                ("RESIZE_TIME", "ResizeTime"),
+                ("TRES_BIND", "tres-bind"),
+                ("TRES_FREQ", "tres-freq"),
+                ("TRES_PER_SOCKET", "tres-per-socket"),
+            ),
+            "NA": (
+                ("ORIGIN", "Origin"),
+                ("ORIGIN_RAW", "OriginRaw"),
+                ("ACTIVE_SIBLINGS", "SiblingsActive"),
+                ("ACTIVE_SIBLINGS_RAW", "SiblingsActiveRaw"),
+                ("VIABLE_SIBLINGS", "SiblingsViable"),
+                ("VIALBLE_SIBLINGS_RAW", "SiblingsViableRaw"),  # as Slurm spells it
+            ),
+            "NotSet": (("PROFILE", "Profile"),),
+        }.items()
+        for heading, names in columns
+    ),
+    *(
+        _constant("", _sacct(heading, width))
+        for heading, width in {
+            **{"AvePages": 10, "AveVMSize": 10, "BlockID": 16, "Extra": 14, "FailedNode": 8},
+            **{"Licenses": 10, "MaxPages": 8, "MaxPagesNode": 12, "MaxPagesTask": 14, "MaxVMSizeNode": 14},
+            **{"MaxVMSizeTask": 14, "McsLabel": 12, "QOSREQ": 10, "ReservationId": 8, "SLUID": 14},
+        }.items()
+    ),
+    _constant("", _sacct("AdminComment", 15)),
+    _constant("0", _sacct("AssocID", 7)),
+    _constant("", _sacct("Flags", 19)),
+    _constant("1", _sacct("QOSRAW", 6, is_of_jobs=True)),
+    _constant("0", _sacct("WCKeyID", 10, is_of_jobs=True)),
+    _constant("00:00:00", _sacct("SystemCPU", 10)),
     _constant(True, _key("squeue", "batch_flag")),
     _constant("fgsched", _key("squeue sacct", "cluster")),
     _constant(1, _key("squeue", "node_count")),
@@ -1041,6 +1302,11 @@ def _entry(name: str, outputs: Sequence[str]) -> Any:
 
 def _columns(output: str, order: str) -> tuple[TableColumn, ...]:
     return tuple(_entry(name, [output]) for name in order.split())
+
+
+def _all_columns(output: str) -> tuple[TableColumn, ...]:
+    """Return the columns of an output in the order of their rows."""
+    return tuple(entry for (name, _), entry in _ENTRIES.items() if name == output)  # type: ignore[misc]
 
 
 def _keys(order: str, *outputs: str) -> Keys:
@@ -1104,6 +1370,8 @@ ACCOUNTS = _columns(
     TimelimitRaw TotalCPU UID User Warning WastedGPUMemHours WCKey WorkDir
     """,
 )
+SQUEUE_COLUMNS = _all_columns("squeue_columns")  # that fgq does not have, or shows in another form
+SACCT_COLUMNS = _all_columns("sacct_columns")  # that fgacct does not have, or shows in another form
 JOB = _keys(
     """
     job_id array_job_id array_task_id array_tasks name user uid gid partition account qos wckey
@@ -1222,6 +1490,8 @@ _BEGIN = """
     Priority Nice Account QOS
     JobState Reason Dependency
     Requeue Restarts BatchFlag=1 Reboot=0 ExitCode
+"""
+_TIMES = """
     RunTime TimeLimit TimeMin=N/A
     SubmitTime EligibleTime
     AccrueTime
@@ -1232,7 +1502,8 @@ _BEGIN = """
     NodeList
     BatchHost
     NumNodes=1 NumCPUs NumTasks CPUs/Task ReqB:S:C:T=0:0:*:*
-    TRES
+    ReqTRES
+    AllocTRES
     Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*
 """
 _DETAILS = """
@@ -1251,9 +1522,12 @@ _END = """
     StdErr
     StdIn
     StdOut
-    Power=
     TresPerNode
+    TresPerTask
     MailUser MailType
+    =
 """
-SCONTROL = _layout(_BEGIN + _END, "scontrol")
-SCONTROL_DETAILS = _layout(_BEGIN + _DETAILS + _END, "scontrol")  # with the CPUs and GPUs that a job holds
+SCONTROL = _layout(_BEGIN + _TIMES + _END, "scontrol")
+SCONTROL_DETAILS = _layout(  # with the CPUs and GPUs that a job holds
+    f"{_BEGIN}    DerivedExitCode\n{_TIMES}{_DETAILS}{_END}", "scontrol"
+)

@@ -5,6 +5,7 @@ GPU, memory in bytes, durations in seconds.
 """
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -15,8 +16,8 @@ from msgspec.structs import asdict
 from fgsched.domain.job import WHOLE, Gpu, GpuState, Near
 from fgsched.domain.policy import Limits, Partition
 from fgsched.domain.times import format_limit
-from fgsched.domain.units import format_indices, format_mebibytes, format_share
-from fgsched.protocol import GpuInfo, Gpus, PartitionInfo
+from fgsched.domain.units import format_exact, format_indices, format_mebibytes, format_share
+from fgsched.protocol import GpuInfo, Gpus, PartitionInfo, ReservationInfo
 from fgsched.views.display import SLURM_VERSION, gpu_number, host_name, time_fields
 from fgsched.views.documents import Group, Line, lines, slurm_document
 from fgsched.views.fields import Layout, LayoutPair, layout, limit, moment
@@ -111,17 +112,33 @@ def gres_by_type(gpus: Iterable[Gpu]) -> str:
     return ",".join(f"gpu:{name}:{count}" for name, count in counts.items())
 
 
-def gres(gpus: Iterable[Gpu]) -> str:
-    """Return the number of GPUs, by type if some are MIG instances; "" without a GPU."""
-    listed = list(gpus)
-    if any(gpu.mig for gpu in listed):
-        return gres_by_type(listed)
-    return f"gpu:{len(listed)}" if listed else ""
-
-
 def gres_used(gpus: Iterable[GpuInfo]) -> str:
-    """Return the allocated number of GPUs, as in gpu:0.5."""
-    return f"gpu:{sum(gpu.gpu.capacity - gpu.free_share for gpu in gpus) / WHOLE:g}"
+    """Return the allocated number of GPUs of each type with their indices, as in gpu:a100:0.5(IDX:0)."""
+    by_type: dict[str, list[GpuInfo]] = {}
+    for info in gpus:
+        by_type.setdefault(gres_type(info.gpu), []).append(info)
+    return ",".join(f"gpu:{name}:{_allocated(infos)}" for name, infos in by_type.items())
+
+
+def _allocated(infos: Sequence[GpuInfo]) -> str:
+    used = [info for info in infos if info.free_share < info.gpu.capacity]
+    share = sum(info.gpu.capacity - info.free_share for info in used)
+    return f"{format_share(share)}(IDX:{format_indices(info.gpu.index for info in used) or 'N/A'})"
+
+
+def _tres_of_gpus(gpus: Iterable[GpuInfo], share: Callable[[GpuInfo], int]) -> str:
+    """Return a share of all GPUs and of those of each type, as the end of a list of TRES; "": none."""
+    by_type: Counter[str] = Counter()
+    for info in gpus:
+        by_type[gres_type(info.gpu)] += share(info)
+    total = by_type.total()
+    listed = [("gpu", total), *((f"gpu:{name}", units) for name, units in by_type.items())]
+    return "".join(f",gres/{name}={format_share(units)}" for name, units in listed if units)
+
+
+def features(gpus: Iterable[GpuInfo]) -> str:
+    """Return the features of the host that --constraint takes: the models of its GPUs; "" without a GPU."""
+    return ",".join(dict.fromkeys(info.gpu.model.replace(" ", "_") for info in gpus))
 
 
 def oversubscribed(gpus: Iterable[Gpu]) -> str:
@@ -214,9 +231,9 @@ def _limits(per: str, limits_of: Callable[[Partition], Limits]) -> list[LayoutPa
 
 def _tres(shown: HostPartition) -> str:
     """Return all resources of a partition."""
-    cpus, gpus = shown.host.cpus.total, len(shown.info.gpus)
-    listed = f",gres/gpu={gpus}" if gpus else ""
-    return f"cpu={cpus},mem={shown.host.memory.total >> 20}M,node=1,billing={cpus}{listed}"
+    cpus, memory = shown.host.cpus.total, format_exact(shown.host.memory.total)
+    listed = _tres_of_gpus(shown.gpus, lambda info: WHOLE)
+    return f"cpu={cpus},mem={memory},node=1,billing={cpus}{listed}"
 
 
 _OF_BOTH = (  # fgctl and scontrol
@@ -277,8 +294,9 @@ _SCONTROL_PARTITION = _layout(
     PartitionName
     AllowGroups AllowAccounts AllowQos=ALL
     AllocNodes=ALL Default QoS=N/A
-    DefaultTime DisableRootJobs=NO ExclusiveUser=NO GraceTime Hidden=NO
-    MaxNodes=1 MaxTime MinNodes=0 LLN=NO MaxCPUsPerNode
+    DefaultTime DisableRootJobs=NO ExclusiveUser=NO ExclusiveTopo=NO GraceTime Hidden=NO
+    MaxNodes=1 MaxTime MinNodes=0 LLN=NO MaxCPUsPerNode MaxCPUsPerSocket=UNLIMITED
+    NodeSets=ALL
     Nodes
     PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe
     OverTimeLimit=NONE PreemptMode
@@ -303,8 +321,19 @@ def _scontrol_state(host: Gpus) -> str:
 
 
 def _all_tres(host: Gpus) -> str:
-    gpus = f",gres/gpu={len(host.gpus)}" if host.gpus else ""
-    return f"cpu={host.cpus.total},mem={host.memory.total >> 20}M,billing={host.cpus.total}{gpus}"
+    gpus = _tres_of_gpus(host.gpus, lambda info: WHOLE)
+    return f"cpu={host.cpus.total},mem={format_exact(host.memory.total)},billing={host.cpus.total}{gpus}"
+
+
+def _used_tres(host: Gpus) -> str:
+    """Return the resources that jobs hold; "": none."""
+    memory = host.memory.total - host.memory.free
+    parts = [
+        f"cpu={used_cpus(host)}" if used_cpus(host) else "",
+        f"mem={format_exact(memory)}" * bool(memory),
+    ]
+    gpus = _tres_of_gpus(host.gpus, lambda info: info.gpu.capacity - info.free_share)
+    return ",".join(filter(None, [*parts, gpus.removeprefix(",")]))
 
 
 def used_memory(host: Gpus) -> int:
@@ -312,29 +341,71 @@ def used_memory(host: Gpus) -> int:
     return (host.memory.total >> 20) - (host.memory.free >> 20)
 
 
-_SCONTROL_NODE = _layout(
-    f"""
-    NodeName Arch CoresPerSocket=1
-    CPUAlloc CPUEfctv CPUTot
+class HostNode(NamedTuple):
+    """The host as a node of Slurm."""
+
+    host: Gpus
+    partitions: Sequence[str]
+    started_at: float  # of the controller, seconds since the epoch
+
+
+_BEGIN_OF_NODE = """
+    NodeName Arch CoresPerSocket=1 =
+    CPUAlloc CPUEfctv CPUTot CPULoad
+    AvailableFeatures
+    ActiveFeatures
     Gres
+"""
+_DETAILS_OF_NODE = """
+    GresDrain=N/A
+    GresUsed
+"""
+_END_OF_NODE = f"""
     NodeAddr NodeHostName Version={SLURM_VERSION}
+    OS =
     RealMemory AllocMem FreeMem Sockets Boards=1
     State ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+    Partitions =
+    BootTime SlurmdStartTime
+    LastBusyTime ResumeAfterTime=None
     CfgTRES
     AllocTRES
-    """,
-    *(LayoutPair(key, lambda host: host_name()) for key in ("NodeName", "NodeAddr", "NodeHostName")),
-    *(LayoutPair(key, lambda host: host.cpus.total) for key in ("CPUEfctv", "CPUTot", "Sockets")),
-    LayoutPair("Arch", lambda host: os.uname().machine),
-    LayoutPair("CPUAlloc", used_cpus),
-    LayoutPair("Gres", lambda host: gres(gpu.gpu for gpu in host.gpus) or None),
-    LayoutPair("RealMemory", lambda host: host.memory.total >> 20),
-    LayoutPair("AllocMem", used_memory),
-    LayoutPair("FreeMem", lambda host: host.memory.free >> 20),
-    LayoutPair("State", _scontrol_state),
-    LayoutPair("CfgTRES", _all_tres),
-    LayoutPair("AllocTRES", lambda host: f"cpu={used_cpus(host)},mem={used_memory(host)}M"),
+    CurrentWatts=0 AveWatts=0
+    Reason
+    =
+"""
+_NODE_PAIRS = (
+    *(LayoutPair(key, lambda node: host_name()) for key in ("NodeName", "NodeAddr", "NodeHostName")),
+    *(LayoutPair(key, lambda node: node.host.cpus.total) for key in ("CPUEfctv", "CPUTot", "Sockets")),
+    LayoutPair("Arch", lambda node: os.uname().machine),
+    LayoutPair("CPUAlloc", lambda node: used_cpus(node.host)),
+    LayoutPair("CPULoad", lambda node: f"{os.getloadavg()[0]:.2f}"),
+    LayoutPair("AvailableFeatures", lambda node: features(node.host.gpus) or None),
+    LayoutPair("ActiveFeatures", lambda node: features(node.host.gpus) or None),
+    LayoutPair("Gres", lambda node: gres_by_type(gpu.gpu for gpu in node.host.gpus) or None),
+    LayoutPair("GresUsed", lambda node: gres_used(node.host.gpus) or None),
+    LayoutPair("OS", lambda node: " ".join(os.uname()[index] for index in (0, 2, 3))),
+    LayoutPair("RealMemory", lambda node: node.host.memory.total >> 20),
+    LayoutPair("AllocMem", lambda node: used_memory(node.host)),
+    LayoutPair("FreeMem", lambda node: node.host.memory.free >> 20),
+    LayoutPair("State", lambda node: _scontrol_state(node.host)),
+    LayoutPair("Partitions", lambda node: ",".join(node.partitions)),
+    LayoutPair("BootTime", lambda node: moment(boot_time())),
+    LayoutPair("SlurmdStartTime", lambda node: moment(node.started_at)),
+    LayoutPair("LastBusyTime", lambda node: moment(node.started_at)),
+    LayoutPair("CfgTRES", lambda node: _all_tres(node.host)),
+    LayoutPair("AllocTRES", lambda node: _used_tres(node.host)),
+    _if_any(
+        "Reason", lambda node: node_note(node.host), lambda gpu: f"{gpu.note} [root@{moment(gpu.noted_at)}]"
+    ),
 )
+_SCONTROL_NODE = _layout(_BEGIN_OF_NODE + _END_OF_NODE, *_NODE_PAIRS)
+_SCONTROL_NODE_DETAILS = _layout(_BEGIN_OF_NODE + _DETAILS_OF_NODE + _END_OF_NODE, *_NODE_PAIRS)
+
+
+def boot_time() -> float:
+    """Return when the host was started, in seconds since the epoch."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _seen(value: Callable[[Any], int | None]) -> Callable[[GpuInfo], int | None]:
@@ -405,9 +476,37 @@ def scontrol_partition(shown: HostPartition) -> Group:
     return lines(_SCONTROL_PARTITION, shown)
 
 
-def scontrol_node(host: Gpus) -> Group:
-    """Return the host as scontrol shows a node."""
-    return lines(_SCONTROL_NODE, host)
+_RESERVATION = _layout(
+    """
+    ReservationName StartTime EndTime Duration
+    Nodes NodeCnt=1 CoreCnt Features=(null) PartitionName Flags
+    TRES
+    Users Groups=(null) Accounts Licenses=(null) State BurstBuffer=(null)
+    MaxStartDelay=(null)
+    """,
+    LayoutPair("ReservationName", lambda row: row[0].reservation.name),
+    LayoutPair("StartTime", lambda row: moment(row[0].reservation.start)),
+    LayoutPair("EndTime", lambda row: moment(row[0].reservation.end)),
+    LayoutPair("Duration", lambda row: limit(row[0].reservation.end - row[0].reservation.start)),
+    LayoutPair("Nodes", lambda row: host_name()),
+    LayoutPair("CoreCnt", lambda row: row[1]),
+    LayoutPair("PartitionName", lambda row: None),
+    LayoutPair("Flags", lambda row: "SPEC_NODES"),
+    LayoutPair("TRES", lambda row: f"cpu={row[1]}"),
+    LayoutPair("Users", lambda row: ",".join(row[0].reservation.users) or None),
+    LayoutPair("Accounts", lambda row: ",".join(row[0].reservation.accounts) or None),
+    LayoutPair("State", lambda row: "ACTIVE" if row[0].is_active else "INACTIVE"),
+)
+
+
+def scontrol_reservation(info: ReservationInfo, cpus: int) -> Group:
+    """Return a reservation as scontrol shows it; `cpus`: those of the host."""
+    return lines(_RESERVATION, (info, cpus))
+
+
+def scontrol_node(node: HostNode, *, details: bool = False) -> Group:
+    """Return the host as scontrol shows a node; `details`: with the GPUs that jobs hold."""
+    return lines(_SCONTROL_NODE_DETAILS if details else _SCONTROL_NODE, node)
 
 
 # -- documents -----------------------------------------------------------------------------------------
@@ -503,13 +602,13 @@ def slurm_nodes(host: Gpus, partitions: Sequence[PartitionInfo]) -> str:
         "real_memory": host.memory.total >> 20,
         "alloc_memory": (host.memory.total - host.memory.free) >> 20,
         "free_memory": host.memory.free >> 20,
-        "gres": gres(gpu.gpu for gpu in host.gpus),
+        "gres": gres_by_type(gpu.gpu for gpu in host.gpus),
         "gres_used": gres_used(host.gpus),
         "partitions": [partition.partition.name for partition in partitions],
         "state": long_state(node_fullness(host)),
         "state_flags": ["DRAIN"] if is_out_of_service(host) else [],
         "reason": noted.note if noted else "",
-        "features": ",".join(dict.fromkeys(gpu.gpu.model for gpu in host.gpus)),
+        "features": features(host.gpus),
         "slurmd_version": SLURM_VERSION,
         "operating_system": " ".join(os.uname()[0:3:2]),
     }

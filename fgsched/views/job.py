@@ -6,7 +6,7 @@ durations in seconds, memory in bytes, and shares in ten-thousandths of a GPU.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ from fgsched.domain.job import WHOLE, OomReport, memory_peak
 from fgsched.domain.jobsteps import highest
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import HOUR
-from fgsched.domain.units import GIBIBYTE, format_indices, format_mebibytes, format_share
+from fgsched.domain.units import GIBIBYTE, format_exact, format_indices, format_share
 from fgsched.protocol import JobInfo
 
 if TYPE_CHECKING:  # fgq seldom shows the files of jobs
@@ -461,41 +461,70 @@ def waited_cpu_time(job: JobInfo) -> float:
     return (waited(job) or 0.0) * job.cpus
 
 
-def tres(job: JobInfo, share: int | None) -> list[str]:
-    """Return resources in Slurm's form: cpu=4, mem=8192M, node=1, billing=4, gres/gpu=0.5.
+def type_of_gpu(model: str) -> str:
+    """Return the type of a GPU in Slurm's form, such as h100; of a MIG instance, with its profile."""
+    return model.replace(" MIG ", " ").lower().replace(" ", "_")
 
-    `share`: ten-thousandths of all GPUs; None: unknown.
+
+def tres(job: JobInfo, share: int | None, by_type: Mapping[str, int]) -> list[str]:
+    """Return resources in Slurm's form: cpu=4, mem=8G, node=1, billing=4, gres/gpu=0.5, gres/gpu:a100=0.5.
+
+    Args:
+        share: ten-thousandths of all GPUs; None: unknown.
+        by_type: those of the GPUs of each type, as far as they have one.
     """
-    memory = [f"mem={format_mebibytes(job.host_memory)}"] if job.host_memory else []
+    memory = [f"mem={format_exact(job.host_memory)}"] if job.host_memory else []
     gpus = [f"gres/gpu={format_share(share)}"] if share else []
+    gpus += [f"gres/gpu:{name}={format_share(of_type)}" for name, of_type in by_type.items() if share]
     return [f"cpu={job.cpus}", *memory, "node=1", f"billing={job.cpus}", *gpus]
+
+
+@reads("allocated")
+def share_by_type(job: JobInfo) -> dict[str, int]:
+    """Return the allocated share of the GPUs of each type."""
+    by_type: dict[str, int] = {}
+    for part in job.allocated:
+        name = type_of_gpu(part.model)
+        by_type[name] = by_type.get(name, 0) + part.share
+    return by_type
 
 
 _TRES = ("cpus", "host_memory")
 
 
-@reads(*_TRES, "share")
+@reads(*_TRES, "share", "state", share_by_type)
 def tres_in_queue(job: JobInfo) -> str:
-    """Return the resources of a job in the order of squeue."""
-    return ",".join(tres(job, job.share))
+    """Return the resources of a job in the order of squeue: allocated, or requested."""
+    return ",".join(tres(job, job.share, share_by_type(job) if job.state.holds else {}))
 
 
-@reads(*_TRES, tres_share)
+@reads(*_TRES, "gpu_type", tres_share)
 def tres_of_job(job: JobInfo) -> str:
-    """Return the resources of a job in the order of scontrol."""
-    return ",".join(tres(job, tres_share(job)))
+    """Return the requested resources of a job in the order of scontrol."""
+    share = tres_share(job)
+    return ",".join(tres(job, share, {type_of_gpu(job.gpu_type): share} if job.gpu_type else {}))
+
+
+@reads(*_TRES, "state", share_by_type, allocated_share)
+def held_tres(job: JobInfo) -> str:
+    """Return the resources that a job holds, in the order of scontrol; "": none."""
+    listed = ",".join(tres(job, allocated_share(job), share_by_type(job)))
+    return listed if job.state.holds else ""
 
 
 @reads(*_TRES, requested_share)
 def requested_tres(job: JobInfo) -> str:
     """Return the requested resources in the order of sacct."""
-    return ",".join(sorted(tres(job, requested_share(job))))
+    return ",".join(sorted(tres(job, requested_share(job), {})))
 
 
-@reads(*_TRES, "attempt", allocated_share)
+@reads(*_TRES, "attempt", "step", allocated_share, share_by_type)
 def allocated_tres(job: JobInfo) -> str | None:
     """Return the allocated resources in the order of sacct; None: the job was never started."""
-    return ",".join(sorted(tres(job, allocated_share(job)))) if job.attempt else None
+    listed = tres(job, allocated_share(job), share_by_type(job))
+    if job.step:  # which is not billed
+        listed = [part for part in listed if not part.startswith("billing=")]
+    return ",".join(sorted(listed)) if job.attempt else None
 
 
 # -- use: a value that was not measured is None, never 0 ---------------------------------------------

@@ -114,7 +114,7 @@ class Format(Struct, frozen=True):
     def _line(self, cells: Sequence[str]) -> str:
         parts = [self.before]
         for piece, cell in zip(self.pieces, cells, strict=True):
-            parts += [fit(cell, piece.width, right=piece.right, mark=piece.mark), piece.after]
+            parts += [fit(cell, piece.width, right=piece.right), piece.after]
         return "".join(parts)
 
 
@@ -146,26 +146,32 @@ def _cell(piece: LinePiece) -> Callable[[Any], str]:
 
 
 def by_letters(
-    text: str, item: re.Pattern[str], column: Callable[[str], TableColumn], every: Iterable[TableColumn]
+    text: str,
+    item: re.Pattern[str],
+    column: Callable[[str], TableColumn | None],
+    every: Iterable[TableColumn],
 ) -> Format:
     """Return the format of a text such as '%.18i %j' or '%all', which a dot aligns at the right.
 
     Args:
         item: matches one item: the dot, the width, and the letter or 'all'.
-        column: returns the column of a letter, or raises the error of the command.
+        column: returns the column of a letter, or raises the error of the command; None: it is text.
         every: the columns of 'all', between vertical bars.
     """
     matches = list(item.finditer(text))
-    pieces: list[LinePiece] = []
-    for match, following in zip(matches, [*matches[1:], None], strict=True):
+    before, pieces = text[: matches[0].start()] if matches else text, list[LinePiece]()
+    for match, following in zip(matches, [*matches[1:], None][: len(matches)], strict=True):
         after = text[match.end() : following.start() if following else len(text)]
         if match[3] == "all":
             listed = [LinePiece(table_column, after="|") for table_column in every if table_column.letter]
             pieces += [*listed[:-1], replace(listed[-1], after=after)]
+        elif chosen := column(match[3] or ""):
+            pieces.append(LinePiece(chosen, column_width(match[2] or ""), bool(match[1]), after))
+        elif pieces:
+            pieces[-1] = replace(pieces[-1], after=f"{pieces[-1].after}%{match[3] or ''}{after}")
         else:
-            width = column_width(match[2] or "")
-            pieces.append(LinePiece(column(match[3] or ""), width, bool(match[1]), after))
-    return Format(text[: matches[0].start()] if matches else text, tuple(pieces))
+            before += f"%{match[3] or ''}{after}"
+    return Format(before, tuple(pieces))
 
 
 def by_name(match: re.Match[str], column: TableColumn) -> LinePiece:
@@ -188,7 +194,7 @@ def marked(columns: Iterable[tuple[TableColumn, int | None]], *, end: str = "", 
         else LinePiece(column, abs(width), width >= 0, " ", mark)
         for column, width in columns
     ]
-    return Format("", (*pieces[:-1], replace(pieces[-1], after=end)))
+    return Format("", (*pieces[:-1], *(replace(piece, after=end) for piece in pieces[-1:])))
 
 
 class Delimited(Struct, frozen=True):

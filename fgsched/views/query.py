@@ -10,12 +10,13 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.states import JobState
 from fgsched.domain.text import shown
 from fgsched.views import choices, columns
-from fgsched.views.columns import Names
+from fgsched.views.columns import QueueColumns
 from fgsched.views.job import EXPECTED
 from fgsched.views.listing import Format, TableColumn
 from fgsched.views.options import QueueOptions
 
 _SORT, _SORT_STARTS = "P,t,-p,i", "S,i"
+_OF_CLIENT = (*EXPECTED, "step")  # attributes that the client fills in
 _NAMES = ("id", "array", "task", "tasks")  # the parts of a job's name
 _MOST_JOBS = 100_000  # that a line may name: the controller reads it, too
 
@@ -25,6 +26,7 @@ class QueueReader(Protocol):
 
     name: str  # fgq or squeue
     default_format: str  # value of SQUEUE_FORMAT
+    columns: QueueColumns
 
     def users(self, texts: Iterable[str]) -> list[str]:
         """Return user names; a uid is looked up. Raises BadUsage for an unknown user."""
@@ -47,39 +49,33 @@ def query(
     operands: Sequence[str],
     reader: QueueReader,
     *,
-    names: Names = columns.BY_NAME,
     fields: Sequence[str] = (),
 ) -> Query:
     """Return the query of these options.
 
-    Args:
-        names: the columns that -O and -S know.
-        fields: the attributes of a document; empty: those of the columns.
-
-    Raises: BadUsage.
+    `fields`: the attributes of a document; empty: those of the columns. Raises BadUsage.
     """
     if operands:
         word = shown(operands[0])
         raise BadUsage(f"unexpected extra argument {word}", "Name jobs with -j, or after --why.")
-    form = _format(options, reader, names)
-    if reader.name == "squeue":
-        form = columns.of_slurm(form)
-    keys = columns.sort_keys(options.sort or (_SORT_STARTS if options.start else _SORT), names)
+    form = _format(options, reader)
+    keys = columns.sort_keys(options.sort or (_SORT_STARTS if options.start else _SORT), reader.columns)
     wanted = dict.fromkeys([*(fields or form.fields), *(column.key for column, _ in keys), *_NAMES])
     starts = options.start or not wanted.keys().isdisjoint(EXPECTED)
     if starts:
         wanted["started_at"] = None
     call = protocol.ListQueue(
-        fields=[name for name in wanted if name not in EXPECTED],
+        fields=[name for name in wanted if name not in _OF_CLIENT],
         where=_where(options, reader),
         recent=options.recent or any(state.is_final for state in choices.states(options.states)),
     )
     return Query(call, form, keys, starts)
 
 
-def _format(options: QueueOptions, reader: QueueReader, known: Names) -> Format:
+def _format(options: QueueOptions, reader: QueueReader) -> Format:
     """Return the row format that the options select."""
     form, names, long, as_slurm = options.form, options.names, options.long, options.as_slurm
+    known = reader.columns
     if long and options.start:
         raise BadUsage("-l and --start each choose the columns; give one of them")
     if sum((form is not None, names is not None, as_slurm or long)) > 1:
@@ -87,11 +83,11 @@ def _format(options: QueueOptions, reader: QueueReader, known: Names) -> Format:
     if names is not None:
         return columns.named(names, known)
     if form is not None:
-        return columns.percent(form)
+        return columns.percent(form, known)
     if reader.name == "squeue" and reader.default_format and not (long or options.start):
-        return columns.percent(reader.default_format)
+        return columns.percent(reader.default_format, known)
     if as_slurm or reader.name == "squeue":
-        return columns.percent(_slurm(options))
+        return columns.percent(_slurm(options), known)
     if options.start:
         return columns.named(columns.START)
     return columns.named(columns.LONG if long else columns.QUEUE)
@@ -105,7 +101,7 @@ def _slurm(options: QueueOptions) -> str:
 
 def _where(options: QueueOptions, reader: QueueReader) -> protocol.Where:
     states = list(choices.states(options.states)) if options.states else None
-    if options.nodelist:
+    if options.nodelist is not None:
         states = [state for state in states or JobState if state is not JobState.PENDING]  # on no node
     if options.start and states is None:
         states = [JobState.PENDING]

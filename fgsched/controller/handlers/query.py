@@ -36,7 +36,7 @@ from fgsched.server import LongAnswer, cut
 from fgsched.store import JobRecord
 from fgsched.views import choices
 from fgsched.views import options as table
-from fgsched.views.columns import expanded, order_of
+from fgsched.views.columns import OF_FGQ, OF_SQUEUE, expanded, order_of
 from fgsched.views.options import QueueOptions
 from fgsched.views.query import Query, absent, query
 
@@ -385,6 +385,7 @@ class _QueueCaller:
         self._caller = caller
         self.name: str = call.name
         self.default_format = call.usual
+        self.columns = OF_FGQ if call.name == "fgq" else OF_SQUEUE._replace(refuse=_leave_to_reader)
 
     def users(self, texts: Iterable[str]) -> list[str]:
         """Return the caller for its own name or uid. Raises _ForReader for a user who is to be looked up."""
@@ -396,6 +397,11 @@ class _QueueCaller:
 
     def me(self) -> str:
         return self._caller.name
+
+
+def _leave_to_reader(name: str) -> None:
+    """Leave the report of an unknown column to the reader."""
+    raise _ForReader
 
 
 class QueueLineHandlers:
