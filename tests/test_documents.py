@@ -19,10 +19,9 @@ from fgsched.views.fields import (
     JOB,
     OLD,
     SCONTROL_DETAILS,
-    SLURM_ACCOUNTS,
-    SLURM_QUEUE,
-    SLURM_STEP,
+    SLURM_VERSIONS,
     STEP,
+    slurm_keys,
 )
 from test_job_view import RUNNING, Spy, jobs
 
@@ -47,12 +46,17 @@ def test_every_key_is_described_in_the_manual(key):
     assert key.removesuffix("_iso") in section.replace("(", " ").replace(")", " ").replace(",", " ").split()
 
 
-@pytest.mark.parametrize("keys", [JOB, DETAILS, STEP, SLURM_QUEUE, SLURM_ACCOUNTS, SLURM_STEP])
+OF_SLURM = [
+    slurm_keys(output, version) for output in ("squeue", "sacct", "sacct_step") for version in SLURM_VERSIONS
+]
+
+
+@pytest.mark.parametrize("keys", [JOB, DETAILS, STEP, *OF_SLURM])
 def test_a_document_asks_for_attributes_of_a_job(keys):
     assert set(documents.fields(keys)) <= set(JobInfo.__struct_fields__)
 
 
-@pytest.mark.parametrize("keys", [JOB, STEP, SLURM_QUEUE, SLURM_ACCOUNTS, SLURM_STEP])
+@pytest.mark.parametrize("keys", [JOB, STEP, *OF_SLURM])
 @given(job=jobs)
 def test_a_document_reads_no_other_attribute_than_it_asks_for_and_is_json(keys, job):
     spy = Spy(job)
@@ -68,6 +72,11 @@ def leaves(keys, before=""):
         )
 
 
+def of_all_versions(output):
+    """The names of the keys of a document of Slurm, of all its data parsers."""
+    return list({name for version in SLURM_VERSIONS for name in leaves(slurm_keys(output, version))})
+
+
 SHOWN = {
     "queue": [column.names[0] for column in COLUMNS],
     "accounts": [column.heading for column in ACCOUNTS],
@@ -76,9 +85,9 @@ SHOWN = {
     "json": [*leaves(JOB)],
     "details": [*leaves(DETAILS)],
     "step": [*leaves(STEP)],
-    "squeue": [*leaves(SLURM_QUEUE)],
-    "sacct": [*leaves(SLURM_ACCOUNTS)],
-    "sacct_step": [*leaves(SLURM_STEP)],
+    "squeue": [*of_all_versions("squeue"), "old_job_resources"],  # the form of job_resources in 0.0.40
+    "sacct": of_all_versions("sacct"),
+    "sacct_step": of_all_versions("sacct_step"),
     "old_fgq": [*leaves(OLD["fgq"])],
     "old_fgctl": [*leaves(OLD["fgctl"])],
 }

@@ -260,7 +260,12 @@ def test_scontrol_shows_a_partition_alone_on_its_line(site, monkeypatch):
 
 def test_documents_have_the_keys_of_slurm(site, monkeypatch):
     queue = json.loads(said(site, "squeue", "--json")[1])
-    assert {job["job_id"]: job["job_state"] for job in queue["jobs"]} == {2: "RUNNING", 3: "PENDING"}
+    assert {job["job_id"]: job["job_state"] for job in queue["jobs"]} == {2: ["RUNNING"], 3: ["PENDING"]}
+    limits = {job["job_id"]: job["time_limit"] for job in queue["jobs"]}
+    assert limits == {
+        2: {"set": True, "infinite": False, "number": 60},
+        3: {"set": False, "infinite": True, "number": 0},
+    }
     assert {job["dependency"] for job in queue["jobs"]} == {"", "afterok:2(unfulfilled)"}
     assert queue["jobs"][0].keys() >= {
         "name",
@@ -271,12 +276,63 @@ def test_documents_have_the_keys_of_slurm(site, monkeypatch):
         "time_limit",
     }
     accounts = json.loads(said(site, "sacct", "-j", "1", "--json")[1])["jobs"]
-    assert [(job["job_id"], job["state"]["current"]) for job in accounts] == [(1, "COMPLETED")]
-    assert [step["step"]["id"] for step in accounts[0]["steps"]] == ["batch"]
+    assert [(job["job_id"], job["state"]["current"]) for job in accounts] == [(1, ["COMPLETED"])]
+    assert [step["step"]["id"] for step in accounts[0]["steps"]] == ["1.batch"]
     assert {one["type"]: one["count"] for one in accounts[0]["tres"]["allocated"]}["cpu"] == 2
     one = json.loads(answered(site, monkeypatch, "scontrol", "show", "job", "2", "--json"))["jobs"]
     assert [job["name"] for job in one] == ["second"]
-    assert json.loads(answered(site, monkeypatch, "sinfo", "--json"))["nodes"][0]["cpus"] == 8
+    summary = json.loads(answered(site, monkeypatch, "sinfo", "--json"))["sinfo"]
+    assert [(part["node"]["state"], part["cpus"]["total"]) for part in summary] == [(["MIXED"], 8)]
+
+
+_DOCUMENTS = {
+    "squeue": ("squeue",),
+    "sacct": ("sacct", "-j", "1"),
+    "sinfo": ("sinfo",),
+    "node": ("scontrol", "show", "node"),
+    "partition": ("scontrol", "show", "partition"),
+}
+
+
+def shape(value, path=""):
+    """Return {path: type} of the values of a document; the items of a list have one path."""
+    if isinstance(value, dict):
+        return {key: of for name, one in value.items() for key, of in shape(one, f"{path}.{name}").items()}
+    if isinstance(value, list):
+        return {path: "list"} | {key: of for one in value for key, of in shape(one, f"{path}[]").items()}
+    return {path: type(value).__name__}
+
+
+@pytest.mark.parametrize("version", ["40", "41", "42"])
+@pytest.mark.parametrize("name", _DOCUMENTS)
+def test_a_document_has_the_keys_and_types_of_its_version_of_slurm(site, name, version):
+    expected = SHAPES[name]["42"] | SHAPES[name].get(version, {})
+    document = json.loads(said(site, *_DOCUMENTS[name], f"--json=v0.0.{version}")[1])
+    shown = {path: of for path, of in shape(document).items() if "job_resources" not in path}
+    assert document["meta"]["plugin"]["data_parser"] == f"data_parser/v0.0.{version}"
+    differing = {path: of for path, of in expected.items() if of and shown.get(path) != of}
+    assert {path: of for path, of in differing.items() if not path.endswith("flags[]")} == {}
+    assert shown.keys() <= expected.keys() | {".nodes[].features[]", ".nodes[].active_features[]"}
+    assert not [path for path in shown if expected.get(path) == ""]
+
+
+SHAPES = json.loads((Path(__file__).parent / "data" / "slurm-documents.json").read_text())
+
+
+def test_a_document_in_yaml_says_what_the_one_in_json_says(site):
+    status, out, err = said(site, "squeue", "--yaml")
+    assert (status, err, out.splitlines()[:3]) == (0, "", ["%YAML 1.1", "--- !!map", "!!str jobs: !!seq"])
+    assert "  !!str job_state: !!seq\n  - !!str RUNNING\n" in out
+    assert out.endswith("!!str errors: !!seq []\n!!str warnings: !!seq []\n...\n\n")
+
+
+def test_the_data_parsers_are_listed_and_another_one_is_refused(site):
+    listed = "Possible data_parser plugins:\ndata_parser/v0.0.42\ndata_parser/v0.0.40\ndata_parser/v0.0.41\n"
+    for command in ("squeue", "sacct", "sinfo", "scontrol"):
+        assert said(site, command, "--json=list") == (0, listed, "")
+        status, out, err = said(site, command, "--yaml=v0.0.38")
+        assert (status, out) == (1, "")
+        assert err.startswith(f"{command}: error: load_plugins: unable to find plugin: data_parser/v0.0.38\n")
 
 
 def test_a_job_and_its_use_are_reported(site, monkeypatch):

@@ -143,7 +143,8 @@ def test_a_status_is_that_of_slurm(name, code, status):
 def test_a_signal_of_scancel_is_for_the_steps_unless_the_shell_is_named():
     assert arguments("scancel", ["-s", "USR1", "7"]) == ["--children", "-s", "USR1", "7"]
     assert arguments("scancel", ["-b", "-s", "USR1", "7"]) == ["-b", "-s", "USR1", "7"]
-    assert arguments("squeue", ["--json"]) == ["--slurm-json"]
+    assert arguments("squeue", ["--json"]) == ["--slurm-json=json:"]
+    assert arguments("squeue", ["--yaml=v0.0.41"]) == ["--slurm-json=yaml:v0.0.41"]
 
 
 def test_sattach_attaches_to_the_job_of_a_step_and_refuses_options_about_its_tasks():

@@ -70,7 +70,7 @@ def fgacct(options: AccountOptions) -> int:
     form = columns.of_accounts(_format(options), _unit(options), known)
     whole, named = steps.split(options.jobs)
     all_steps = options.all_steps and not options.allocations
-    selection = _asked(form, options, wants_steps=bool(named) or all_steps or options.slurm_json)
+    selection = _asked(form, options, wants_steps=bool(named) or all_steps or bool(options.slurm_json))
     ids = choices.ids(whole)
     window = _window(options, everything=bool(ids))
     missing: list[choices.Name] = []
@@ -107,7 +107,7 @@ def _output(
     if options.batch_script:
         _print(_scripts(client, jobs))
     elif options.slurm_json:
-        write(documents.sacct_document(jobs))
+        write(documents.sacct_document(jobs, documents.form_of(options.slurm_json)))
     elif options.as_json:
         write(documents.document(jobs, "fgacct"))
     elif options.parsable or options.parsable2:
@@ -217,7 +217,7 @@ def _only_mine(options: AccountOptions) -> bool:
 def _asked(form: Format, options: AccountOptions, *, wants_steps: bool) -> list[str]:
     """Return the attributes of jobs to ask for."""
     if options.slurm_json:
-        shown = documents.fields(documents.keys_of("sacct"))
+        shown = documents.fields_of_slurm("sacct", documents.form_of(options.slurm_json))
     else:
         shown = documents.fields(documents.keys_of("fgacct")) if options.as_json else form.fields
     rows = steps.FIELDS if wants_steps else ()

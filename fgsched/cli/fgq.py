@@ -15,6 +15,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.views import choices
 from fgsched.views.columns import OF_FGQ, OF_SQUEUE, expanded, ordered
+from fgsched.views.job import EXPECTED
 from fgsched.views.options import QUEUE, QueueOptions
 from fgsched.views.query import Query, absent, query
 
@@ -59,7 +60,10 @@ def _fields(options: QueueOptions) -> Sequence[str]:
         return ()
     from fgsched.views import documents  # a table does without
 
-    return documents.fields(documents.keys_of("squeue" if options.slurm_json else "fgq"))
+    if options.slurm_json:
+        names = documents.fields_of_slurm("squeue", documents.form_of(options.slurm_json))
+        return [name for name in names if name not in EXPECTED]
+    return documents.fields(documents.keys_of("fgq"))
 
 
 def _why(options: QueueOptions, operands: Sequence[str]) -> int:
@@ -93,7 +97,7 @@ def _show(client: Client, wanted: Query, options: QueueOptions) -> int:
     elif options.slurm_json:
         from fgsched.views import documents
 
-        write(documents.squeue_document(rows))
+        write(documents.squeue_document(rows, documents.form_of(options.slurm_json)))
     else:
         write(_table(rows, options, wanted))
     return _account_for(client, call.where.id, jobs, is_recent=call.recent) if call.where.id else Exit.DONE

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,9 +13,11 @@ from typing import NamedTuple, NoReturn
 from fgsched.cli.command import Command, Operand, OwnCommand, leave
 from fgsched.cli.install.slurmnames import NAMES
 from fgsched.domain.errors import Exit, FgschedError
+from fgsched.domain.text import clean
 from fgsched.slurm import scontrol
 from fgsched.slurm.getopt import BadLine, in_slurms_words, parse, with_variables
 from fgsched.slurm.step import StepRefused
+from fgsched.views import documents
 from fgsched.views.display import SLURM_VERSION
 
 _WHOLE = ("-f", "--full", "-b", "--batch")
@@ -27,12 +30,42 @@ def arguments(name: str, words: Sequence[str]) -> list[str]:
     if name == "sattach":  # JOB.STEP: fgsched attaches to the job
         return _attached(words)
     if name in ("squeue", "sacct"):
-        words = ["--slurm-json" if word == "--json" else word for word in words]
+        words = [_document_word(word) for word in words]
     if name == "sacct":
         return ["--steps", *words]
     if name == "scancel" and not any(word in _WHOLE or word.startswith("-b") for word in words):
         return ["--children", *words]  # a signal is for the steps; a cancel ignores this
     return list(words)
+
+
+_DOCUMENT = re.compile(r"--(json|yaml)(?:=(.*))?", re.DOTALL)
+_WITH_DOCUMENTS = ("squeue", "sacct", "sinfo", "scontrol")
+_NO_PARSER = "Plugin has invalid format or unable to be loaded"
+
+
+def _document_word(word: str) -> str:
+    """Return the option of fgq and fgacct for a document of Slurm; other words stay."""
+    match = _DOCUMENT.fullmatch(word)
+    return f"--slurm-json={match[1]}:{match[2] or ''}" if match else word
+
+
+def _has_answered_parsers(name: str, words: Sequence[str]) -> bool:
+    """Print the data parsers if a line asks for them. Raises BadLine for one that Slurm does not have."""
+    if name not in _WITH_DOCUMENTS:
+        return False
+    for match in filter(None, map(_DOCUMENT.fullmatch, words)):
+        if match[2] == "list":
+            scontrol.write(documents.PARSERS)
+            return True
+        if documents.slurm_form(match[1], match[2]) is None:
+            parser = match[2].removeprefix("data_parser/")
+            raise BadLine(
+                f"error: load_plugins: unable to find plugin: data_parser/{clean(parser)}\n"
+                f"{name}: error: data_parser_g_new: failure loading plugins: {_NO_PARSER}\n"
+                f"{name}: error: application/{match[1]} output not supported by"
+                f" data_parser/v0.0.{documents.SlurmForm().version}"
+            )
+    return False
 
 
 def status_of(name: str, code: int) -> int:
@@ -211,6 +244,8 @@ def _is_described(name: str, words: Sequence[str]) -> bool:
 def _run() -> None:
     name, words = sys.argv[1], sys.argv[2:]
     if _is_described(name, words):
+        return
+    if _has_answered_parsers(name, words):
         return
     if name == "srun":
         from fgsched.slurm import srun

@@ -137,6 +137,14 @@ def _entity(word: str) -> str:
     return next(fitting, word)
 
 
+def form_of(options: Mapping[str, str]) -> documents.SlurmForm | None:
+    """Return the form of the document that a line asks for; None: it asks for text."""
+    for syntax in ("json", "yaml"):
+        if syntax in options:
+            return documents.slurm_form(syntax, options[syntax])
+    return None
+
+
 def _nodes(named: Sequence[str], options: Mapping[str, str]) -> str:
     """Return the host as a node. Raises BadLine: there is no such node."""
     for name in expand(",".join(named)):
@@ -148,9 +156,9 @@ def _nodes(named: Sequence[str], options: Mapping[str, str]) -> str:
             client.call(protocol.ListPartitions()).partitions,
         )
         started_at = client.call(protocol.Ping()).started_at
-    if "json" in options:
-        return host.slurm_nodes(answer, partitions)
     node = host.HostNode(answer, [info.partition.name for info in partitions], started_at)
+    if form := form_of(options):
+        return host.slurm_nodes(node, form)
     return _text([host.scontrol_node(node, details="details" in options)], options)
 
 
@@ -169,8 +177,8 @@ def _jobs(named: Sequence[str], options: Mapping[str, str]) -> str:
             jobs = show.ASKED["job"](client, [word for name in named for word in name.split(",")])
         except NoSuchJob:
             raise BadLine("slurm_load_jobs error: Invalid job id specified", prefix="") from None
-    if "json" in options:
-        return documents.squeue_document(jobs)
+    if form := form_of(options):
+        return documents.squeue_document(jobs, form, "scontrol")
     if not jobs:
         return "No jobs in the system\n"
     return _text([documents.of_scontrol(job, details="details" in options) for job in jobs], options)
@@ -207,8 +215,8 @@ def _partitions(named: Sequence[str], options: Mapping[str, str]) -> str:
             shown_partitions = show.ASKED["partition"](client, named)
         except Refused:
             raise BadLine(f"Partition {named[0]} not found", prefix="") from None
-    if "json" in options:
-        return host.slurm_partitions(shown_partitions)
+    if form := form_of(options):
+        return host.slurm_partitions(shown_partitions, form)
     return _text(map(host.scontrol_partition, shown_partitions), options)
 
 

@@ -10,6 +10,7 @@ from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
+from fgsched.slurm import scontrol
 from fgsched.slurm.getopt import BadLine, of_sinfo, parse
 from fgsched.views import host
 from fgsched.views.display import SLURM_VERSION, host_name, shown_time
@@ -195,8 +196,8 @@ def answer(words: Sequence[str]) -> str:
         if "reservation" in options:
             return _reservations(client.call(protocol.ListReservations()).reservations)
     rows = [row for row in (HostPartition(info, gpus) for info in partitions) if _is_wanted(row, options)]
-    if "json" in options:
-        return host.slurm_nodes(gpus, partitions)
+    if document_form := scontrol.form_of(options):
+        return host.slurm_summary(rows, document_form)
     head = f"{time.strftime('%a %b %d %H:%M:%S %Y')}\n" if "long" in options else ""
     heading = [] if "noheader" in options else [form.header()]
     lines = [*heading, *dict.fromkeys(form.lines(rows))]  # of equal lines one, as sinfo groups nodes

@@ -5,6 +5,7 @@
 - `listing`: the table engine: columns as data, formats, delimiters
 - `columns`: formats and sort keys of fgq and squeue, fgacct and sacct, read from a user's text
 - `documents`: the JSON document of a job, Slurm's documents, and Key=Value pairs of fgctl and scontrol show
+- `slurmtext`: Slurm's documents as JSON and YAML
 - `wording`: sentences on why a job does not run
 - `options`: the options of all commands; `getopt`: the reader of all command lines
 - `query`, `choices`: options that choose jobs and columns

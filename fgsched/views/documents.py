@@ -4,10 +4,15 @@ Sizes are in bytes, durations in seconds, times in seconds since the epoch and a
 null. The keys are in `views/fields.py`.
 """
 
+import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fgsched.domain.text import clean
+from msgspec import Struct
+
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import clean, shown
 from fgsched.protocol import JobInfo, StateChange
 from fgsched.views import display
 from fgsched.views.display import SLURM_VERSION
@@ -19,9 +24,7 @@ from fgsched.views.fields import (
     OLD,
     SCONTROL,
     SCONTROL_DETAILS,
-    SLURM_ACCOUNTS,
-    SLURM_QUEUE,
-    SLURM_STEP,
+    SLURM_VERSIONS,
     STEP,
     USE,
     JsonKey,
@@ -29,6 +32,8 @@ from fgsched.views.fields import (
     Layout,
     LayoutPair,
     moment,
+    number,
+    slurm_keys,
 )
 from fgsched.views.job import EXPECTED, fields_of
 
@@ -64,14 +69,18 @@ _KEYS = {
     "fgstat": JOB + USE + OLD["fgstat"],
     "fgtop": JOB,
     "fgeff": JOB + EFFICIENCY + OLD["fgeff"],
-    "squeue": SLURM_QUEUE,
-    "sacct": SLURM_ACCOUNTS + SLURM_STEP,
 }
 
 
 def keys_of(command: str) -> Keys:
-    """Return the keys of a job in the document of a command, named as in `_KEYS`."""
+    """Return the keys of a job in the document of a command."""
     return _KEYS[command]
+
+
+def fields_of_slurm(output: str, form: "SlurmForm") -> list[str]:
+    """Return the attributes of a job that a document of squeue or sacct needs."""
+    steps = slurm_keys("sacct_step", form.version) if output == "sacct" else ()
+    return fields(slurm_keys(output, form.version) + steps)
 
 
 def document(rows: Iterable[JobInfo], command: str) -> str:
@@ -92,25 +101,74 @@ def nested(rows: Iterable[JobInfo], keys: Keys, step_keys: Keys, *, with_steps: 
     return list(jobs.values())
 
 
-def slurm_document(**content: Any) -> str:
-    """Return a document of Slurm's data parser (v0.0.38)."""
-    import json  # only for programs; a table needs none of it
+class SlurmForm(Struct, frozen=True):
+    """The syntax of a document of Slurm, and the version of its data parser."""
 
-    meta = {
-        "plugin": {"type": "openapi/v0.0.38", "name": "fgsched"},
-        "Slurm": {"version": {"major": "22", "micro": "8", "minor": "05"}, "release": SLURM_VERSION},
+    syntax: str = "json"  # or "yaml"
+    version: int = SLURM_VERSIONS[-1]  # 42: data_parser/v0.0.42
+
+
+_NAME = "data_parser/v0.0."
+PARSERS = "Possible data_parser plugins:\n" + "".join(
+    f"{_NAME}{version}\n" for version in (SLURM_VERSIONS[-1], *SLURM_VERSIONS[:-1])
+)
+
+
+def slurm_form(syntax: str, parser: str | None) -> SlurmForm | None:
+    """Return the form of --json or --yaml with a data parser; "": the newest. None: there is no such one."""
+    number_of_parser = (parser or f"v0.0.{SLURM_VERSIONS[-1]}").removeprefix("data_parser/")
+    versions = {f"v0.0.{version}": version for version in SLURM_VERSIONS}
+    return SlurmForm(syntax, versions[number_of_parser]) if number_of_parser in versions else None
+
+
+def form_of(text: str) -> SlurmForm:
+    """Return the form of --slurm-json: json, yaml, or with a parser as in json:v0.0.41. Raises BadUsage."""
+    syntax, _, parser = text.partition(":")
+    form = slurm_form(syntax, parser) if syntax in ("json", "yaml") else None
+    if form is None:
+        raise BadUsage(f"--slurm-json={shown(text)}: no such form", "Such as: json, yaml, json:v0.0.41")
+    return form
+
+
+def slurm_document(form: SlurmForm, command: str, **content: Any) -> str:
+    """Return a document of Slurm's data parsers 0.0.40 to 0.0.42, in JSON or YAML."""
+    from fgsched.views import slurmtext  # only for programs; a table needs none of it
+
+    return slurmtext.document(form.syntax, {**content, **_envelope(form, command)})
+
+
+def _envelope(form: SlurmForm, command: str) -> dict[str, Any]:
+    """Return the end of each document of Slurm."""
+    import grp
+    import pwd
+
+    major, minor, micro = SLURM_VERSION.split(".")
+    plugin = {"type": "", "name": "", "data_parser": f"{_NAME}{form.version}"}
+    client = {"user": pwd.getpwuid(os.getuid()).pw_name, "group": grp.getgrgid(os.getgid()).gr_name}
+    version = {"version": {"major": major, "micro": micro, "minor": minor}, "release": SLURM_VERSION}
+    return {
+        "meta": {
+            "plugin": {**plugin, "accounting_storage": "accounting_storage/slurmdbd"},
+            "client": {"source": "", **client},
+            "command": [command],
+            "slurm": {**version, "cluster": "fgsched"},
+        },
+        "errors": [],
+        "warnings": [],
     }
-    return json.dumps({"meta": meta, "errors": [], **content}, indent=2) + "\n"
 
 
-def squeue_document(jobs: Iterable[JobInfo]) -> str:
+def squeue_document(jobs: Iterable[JobInfo], form: SlurmForm, command: str = "squeue") -> str:
     """Return jobs as squeue --json and scontrol show job --json have them."""
-    return slurm_document(jobs=[record(SLURM_QUEUE, job) for job in jobs])
+    keys, now = slurm_keys("squeue", form.version), number(int(time.time()))
+    records = [record(keys, job) for job in jobs]
+    return slurm_document(form, command, jobs=records, last_backfill=number(0), last_update=now)
 
 
-def sacct_document(rows: Iterable[JobInfo]) -> str:
+def sacct_document(rows: Iterable[JobInfo], form: SlurmForm) -> str:
     """Return jobs as sacct --json has them; each object contains its steps."""
-    return slurm_document(jobs=nested(rows, SLURM_ACCOUNTS, SLURM_STEP, with_steps=True))
+    keys, step_keys = slurm_keys("sacct", form.version), slurm_keys("sacct_step", form.version)
+    return slurm_document(form, "sacct", jobs=nested(rows, keys, step_keys, with_steps=True))
 
 
 # -- the layouts of Key=Value pairs --------------------------------------------------------------------

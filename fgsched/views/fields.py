@@ -7,6 +7,7 @@ place in the row of its value, and by its name in the order.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
@@ -158,6 +159,37 @@ def _use_of_gpus(looks: Sequence[OnGpu]) -> list[dict[str, Any]]:
     ]
 
 
+def number(value: float | None) -> dict[str, Any]:
+    """Return a number as Slurm's documents have it; None: it is not set."""
+    return {"set": value is not None, "infinite": False, "number": value or 0}
+
+
+def whole_number(value: float | None) -> dict[str, Any]:
+    """Return a whole number as Slurm's documents have it; an unknown one is 0."""
+    return number(int(value or 0))
+
+
+def number_or_infinite(value: float | None) -> dict[str, Any]:
+    """Return a limit as Slurm's documents have it; None or 0: there is none."""
+    return number(value) if value else {"set": False, "infinite": True, "number": 0}
+
+
+def _float(value: int) -> dict[str, Any]:
+    return number(float(value))
+
+
+def _minutes_or_infinite(seconds: int) -> dict[str, Any]:
+    return number_or_infinite(seconds // 60)
+
+
+def _listed(text: str) -> list[str]:
+    return [text] if text else []
+
+
+def _mebibytes_or_unset(size: int) -> dict[str, Any]:
+    return number(size >> 20 if size else None)
+
+
 def _gres(units: int | None) -> str:
     return f"gpu:{_share(units)}" if units != 0 else "N/A"
 
@@ -233,6 +265,15 @@ def _cpu_seconds(seconds: float | None) -> str:
         return format_elapsed(seconds)
     minutes, cpu_seconds = divmod(seconds or 0.0, MINUTE)
     return f"{int(minutes):02d}:{int(cpu_seconds):02d}.{int(cpu_seconds % 1 * 1000):03d}"
+
+
+def _user_name(uid: int | None) -> str:
+    import pwd
+
+    try:
+        return "" if uid is None else pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _cpu_object(used: float | None) -> dict[str, int]:
@@ -394,19 +435,70 @@ def _cpu_ids(job: JobInfo) -> str:
     return job.bound_cpus or f"0-{job.cpus - 1}"
 
 
-@reads("state", "cpus")
-def _job_resources(job: JobInfo) -> dict[str, Any]:
+@reads("state", "cpus", "host_memory", "bound_cpus")
+def _job_resources(job: JobInfo) -> dict[str, Any] | None:
+    """Return the resources that a job holds, in the form of data parsers 0.0.41 and later; None: none."""
+    if not job.state.holds:
+        return None
+    memory = {"used": _mebibytes(job.host_memory), "allocated": _mebibytes(job.host_memory)}
+    allocation = {
+        "index": 0,
+        "name": host_name(),
+        "cpus": {"count": job.cpus, "used": job.cpus},
+        "memory": memory,
+        "sockets": [{"index": cpu, "cores": [_ALLOCATED_CORE]} for cpu in range(job.cpus)],
+    }
+    nodes = {"count": 1, "select_type": ["AVAILABLE"], "list": host_name(), "whole": False}
+    threads = number(None)
+    return {
+        "select_type": ["CPU"],
+        "nodes": {**nodes, "allocation": [allocation]},
+        "cpus": job.cpus,
+        "threads_per_core": threads,
+    }
+
+
+_ALLOCATED_CORE = {"index": 0, "status": ["ALLOCATED"]}
+
+
+@reads("state", "cpus", "host_memory")
+def _old_job_resources(job: JobInfo) -> dict[str, Any]:
+    """Return the resources that a job holds, in the form of data parser 0.0.40."""
     if not job.state.holds:
         return {}
-    return {"nodes": host_name(), "allocated_cpus": job.cpus, "allocated_hosts": 1}
+    memory = _mebibytes(job.host_memory)
+    node = {
+        "sockets": {str(cpu): {"cores": {"0": "allocated"}} for cpu in range(job.cpus)},
+        "nodename": host_name(),
+        "cpus_used": job.cpus,
+        "memory_used": memory,
+        "memory_allocated": memory,
+    }
+    return {
+        "nodes": host_name(),
+        "allocated_cores": job.cpus,
+        "allocated_cpus": 0,
+        "allocated_hosts": 1,
+        "allocated_nodes": [node],
+    }
 
 
 def _exit_object(state: JobState, code: int, signal: int) -> dict[str, Any]:
-    if signal:
-        return {"status": "SIGNALED", "return_code": None, "signal": {"signal_id": signal, "name": ""}}
-    if not state.is_final:
-        return {"status": "PENDING", "return_code": None}
-    return {"status": "ERROR" if code else "SUCCESS", "return_code": code}
+    status = ["SIGNALED"] if signal else ["ERROR"] if code else ["SUCCESS"]
+    return {
+        "status": status if state.is_final else ["SUCCESS"],
+        "return_code": number(None if signal else code),
+        "signal": {"id": number(signal or None), "name": _signal_name(signal)},
+    }
+
+
+def _signal_name(signal: int) -> str:
+    import signal as signals
+
+    try:
+        return signals.Signals(signal).name.removeprefix("SIG") if signal else ""
+    except ValueError:
+        return ""
 
 
 @reads("state", "exit_code", "signal")
@@ -423,18 +515,59 @@ def _derived_exit(job: JobInfo) -> dict[str, Any]:
 def _requested_resources(job: JobInfo) -> list[dict[str, Any]]:
     share = view.allocated_share(job) or job.request.demand.share * job.gpus
     listed = [
-        {"type": "cpu", "name": None, "id": 1, "count": job.cpus},
-        {"type": "mem", "name": None, "id": 2, "count": _mebibytes(job.host_memory)},
-        {"type": "node", "name": None, "id": 4, "count": 1},
-        {"type": "billing", "name": None, "id": 5, "count": job.cpus},
+        {"type": "cpu", "name": "", "id": 1, "count": job.cpus},
+        {"type": "mem", "name": "", "id": 2, "count": _mebibytes(job.host_memory)},
+        {"type": "node", "name": "", "id": 4, "count": 1},
+        {"type": "billing", "name": "", "id": 5, "count": job.cpus},
     ]
-    count = share / WHOLE if share % WHOLE else share // WHOLE
-    return [*listed, {"type": "gres", "name": "gpu", "id": 1001, "count": count}] if job.gpus else listed
+    return [*listed, _gpu_resource("gpu", 1001, share)] if job.gpus else listed
 
 
-@reads("attempt", _requested_resources)
+def _gpu_resource(name: str, number_of_tres: int, share: int) -> dict[str, Any]:
+    """Return a share of GPUs as a resource; the count of Slurm is a whole number, rounded up."""
+    return {"type": "gres", "name": name, "id": number_of_tres, "count": -(-share // WHOLE)}
+
+
+@reads("attempt", "step", _requested_resources, view.share_by_type)
 def _allocated_resources(job: JobInfo) -> list[dict[str, Any]]:
-    return _requested_resources(job) if job.attempt else []
+    if not job.attempt:
+        return []
+    listed = [tres for tres in _requested_resources(job) if not job.step or tres["type"] != "billing"]
+    typed = enumerate(view.share_by_type(job).items(), start=1002)
+    return [*listed, *(_gpu_resource(f"gpu:{name}", place, share) for place, (name, share) in typed)]
+
+
+@reads("steps", "elapsed")
+def _no_use(job: JobInfo) -> dict[str, list[Any]]:
+    return {"max": [], "min": [], "average": [], "total": []}
+
+
+@reads("held")
+def _is_held(job: JobInfo) -> bool:
+    return bool(job.held)
+
+
+@reads(view.mail_types)
+def _mail_events(job: JobInfo) -> list[str]:
+    return view.mail_types(job).split(",") if view.mail_types(job) else []
+
+
+@reads("state", view.share_by_type, view.gpu_list)
+def _held_gres(job: JobInfo) -> list[str]:
+    """Return the GPUs that a job holds, with their indices; Slurm has one text for each node."""
+    types = view.share_by_type(job) if job.state.holds else {}
+    listed = ",".join(f"gpu:{name}:{format_share(share)}" for name, share in types.items())
+    return [f"{listed}(IDX:{view.gpu_list(job)})"] if listed else []
+
+
+@reads("share", "gpus")
+def _requested_gres(job: JobInfo) -> str:
+    return _slurm_gres(job.share) if job.gpus else ""
+
+
+@reads(view.label, "step")
+def _step_id(job: JobInfo) -> str:
+    return view.step_label(job)
 
 
 # -- places of a value ---------------------------------------------------------------------------------
@@ -554,8 +687,8 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _squeue("ALLOC_NODES", "AllocNodes", "", lambda number: host_name()),
         _sacct("DBIndex", 21),
         _key("json squeue sacct", "job_id"),
-        _key("sacct_step", "step.job_id"),
-        _key("sacct_step", "nodes", lambda number: {"count": 1, "range": host_name()}),
+        _key("sacct_step", "nodes", lambda job: {"count": 1, "range": host_name(), "list": [host_name()]}),
+        _key("squeue", "allocating_node", lambda job: host_name()),
         _key("old_fgctl", "id"),
         _pair("JobId"),
         _pair("AllocNode:Sid", lambda number: f"{host_name()}:0"),
@@ -568,20 +701,20 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     view.step_number: [_accounts("JobIDRaw", 12, left=True)],
     "step": [
         _key("step", "step"),
-        _key("sacct_step", "step.id"),
         _sacct("AveCPUFreq", 10, lambda step: "0" if step else ""),
     ],
     "array": [
         _key("json", "array_job_id"),
-        _key("squeue", "array_job_id", _or_zero),
+        _key("squeue", "array_job_id", whole_number),
         _key("sacct", "array.job_id", _or_zero),
         _key("old_fgctl", "array"),
         _if_any("ArrayJobId"),
     ],
     view.array_number: [_queue("ARRAY_JOB_ID", "ArrayJobID", "F")],
     "task": [
-        _key("json squeue", "array_task_id"),
-        _key("sacct", "array.task_id"),
+        _key("json", "array_task_id"),
+        _key("squeue", "array_task_id", number),
+        _key("sacct", "array.task_id", number),
         _key("old_fgctl", "task"),
     ],
     "tasks": [
@@ -620,10 +753,14 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _key("json", "gid"),
         _key("squeue", "group_id"),
         _squeue("GROUP", "GroupID", "G"),
-        _key("sacct", "group", str),
         _fgctl("GroupId"),
     ],
-    view.group: [_accounts("Group", 9, is_of_jobs=True), _squeue("GROUP", "GroupName", "g", is_local=True)],
+    view.group: [
+        _key("squeue", "group_name"),
+        _key("sacct", "group"),
+        _accounts("Group", 9, is_of_jobs=True),
+        _squeue("GROUP", "GroupName", "g", is_local=True),
+    ],
     _group: [_scontrol("GroupId")],
     "partition": [
         _queue("PARTITION", "Partition", "P", by="partition_place", least=6, is_minor=True),
@@ -647,7 +784,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     "wckey": [
         _queue("WCKEY", "WCKey", "w", null),
         _accounts("WCKey", 10),
-        _key("json", "wckey"),
+        _key("json squeue", "wckey"),
         _if_any("WCKey"),
     ],
     "reservation": [
@@ -655,7 +792,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _accounts("Reservation", 20, is_of_jobs=True),
         _key("json", "reservation"),
         _key("squeue", "resv_name"),
-        _key("sacct", "reservation.name", _or_zero),
+        _key("sacct", "reservation.name", _or_blank),
         _if_any("Reservation"),
     ],
     "nice": [_queue("NICE", "Nice", "y"), _key("json squeue", "nice"), _pair("Nice")],
@@ -665,7 +802,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _squeue("PRIORITY", "Priority", "p", _fixed_point),
         _sacct("Priority", 10, _rounded_text, is_of_jobs=True),
         _key("json", "priority"),
-        _key("squeue sacct", "priority", _rounded),
+        _key("squeue sacct", "priority", whole_number),
         _pair("Priority", _rounded),
     ],
     # its state
@@ -674,13 +811,14 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _queue("STATE", "State", "T", word_of, paint="state"),
         _queue("EXEC_HOST", "BatchHost", "B", _host_if(_holds, "n/a")),
         _queue("NODELIST", "NodeList", "N", _host_if(_holds)),
-        _key("json step sacct_step", "state", _name_of),
+        _key("json step", "state", _name_of),
+        _key("sacct_step", "state", lambda state: [_name_of(state)]),
         _key("json", "state_code", _code),
         _key("json", "final", _is_final),
-        _key("squeue", "job_state", _name_of),
+        _key("squeue", "job_state", lambda state: [_name_of(state)]),
         _key("squeue", "batch_host", _host_if(_holds)),
         _key("squeue", "nodes", _host_if(_holds)),
-        _key("sacct", "state.current", _name_of),
+        _key("sacct", "state.current", lambda state: [_name_of(state)]),
         _pair("JobState", _name_of),
         _pair("  Nodes", _host_if(_holds), view.holds),
     ],
@@ -720,7 +858,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _queue("RESTART_COUNT", "RestartCnt"),
         _accounts("Restarts", 8),
         _key("json", "restarts"),
-        _key("squeue", "restart_cnt"),
+        _key("squeue sacct", "restart_cnt"),
         _pair("Restarts"),
     ],
     "requeue": [
@@ -735,20 +873,23 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _squeue("EXIT_CODE", "exit_code"),
         _pair("ExitCode"),
     ],
-    view.wait_status: [_key("squeue", "exit_code")],
-    _exit: [_key("sacct sacct_step", "exit_code")],
+    _exit: [_key("squeue sacct sacct_step", "exit_code")],
     view.highest_exit: [
         _accounts("DerivedExitCode", 15),
         _squeue("DERIVED_EC", "DerivedEC"),
         _pair("DerivedExitCode"),
     ],
-    _derived_exit: [_key("sacct", "derived_exit_code")],
+    _derived_exit: [_key("squeue sacct", "derived_exit_code")],
     "cancelled_by": [
         _key("json", "cancelled_by"),
-        _key("sacct", "kill_request_user", lambda uid: None if uid is None else str(uid)),
+        _key("sacct", "kill_request_user", _user_name),
     ],
     "note": [_key("json", "note"), _if_any("CancelReason")],
-    "detail": [_key("json", "detail"), _if_any("Detail")],
+    "detail": [
+        _key("squeue", "state_description"),
+        _key("json", "detail"),
+        _if_any("Detail"),
+    ],
     "refused": [_key("json", "refused"), _if_any("Refused")],
     "unhooked": [_if_any("Unhooked")],
     "warning": [
@@ -759,6 +900,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _if_any("Warning"),
     ],
     view.visible_warning: [
+        _key("squeue", "system_comment"),
         _squeue("SYSTEM_COMMENT", "system_comment", "", null),
         _if_any("SystemComment", "{} ".format),
     ],
@@ -794,7 +936,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _queue("SUBMIT_TIME", "SubmitTime", "V", shown_time, is_local=True),
         _accounts("Submit", 19, moment),
         _key("json", "submit_time"),
-        _key("squeue", "submit_time", int),
+        _key("squeue", "submit_time", whole_number),
         _key("sacct", "time.submission", int),
         _key("old_fgctl", "submitted_at"),
         _pair("SubmitTime", moment),
@@ -804,7 +946,8 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _squeue("ACCRUE_TIME", "AccrueTime", "", shown_time, is_local=True),
         _accounts("Eligible", 19, moment),
         _key("json", "eligible_time"),
-        _key("squeue", "eligible_time", _as_integer),
+        _key("squeue", "eligible_time", whole_number),
+        _key("squeue", "accrue_time", whole_number),
         _key("sacct", "time.eligible", _as_integer),
         _key("old_fgctl", "eligible_at"),
         _pair("EligibleTime", moment),
@@ -814,10 +957,11 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _queue("SCHEDNODES", "SchedNodes", "Y", _host_if(bool, "(null)")),
         _key("json step", "start_time"),
         _key("sacct", "time.start", _as_integer),
+        _key("sacct_step", "time.start", whole_number),
         _key("old_fgctl", "started_at"),
     ],
     _start: [_accounts("Start", 19)],
-    view.start: [_key("squeue", "start_time", _as_integer), _pair("StartTime", moment)],
+    view.start: [_key("squeue", "start_time", whole_number), _pair("StartTime", moment)],
     "starts_at": [
         _queue("START_TIME", "StartTime", "S", shown_time, is_local=True),
         _key("old_fgctl", "starts_at"),
@@ -830,22 +974,27 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _accounts("End", 19, moment),
         _key("json step", "end_time"),
         _key("sacct", "time.end", _as_integer),
+        _key("sacct_step", "time.end", whole_number),
         _key("old_fgctl", "ended_at"),
     ],
     view.end: [
         _queue("END_TIME", "EndTime", "e", shown_time, is_local=True),
-        _key("squeue", "end_time", _as_integer),
+        _key("squeue", "end_time", whole_number),
         _pair("EndTime", moment),
     ],
     _end_or_none: [_squeue("END_TIME", "EndTime", "e", is_local=True)],
     "deadline": [
         _queue("DEADLINE", "Deadline", "", shown_time, is_local=True),
         _key("json", "deadline"),
-        _key("squeue", "deadline", _or_zero),
+        _key("squeue", "deadline", whole_number),
         _fgctl("Deadline", moment, None),
         _scontrol("Deadline", shown_time),
     ],
-    view.waited: [_accounts("Planned", 10, _duration), _key("json", "planned")],
+    view.waited: [
+        _accounts("Planned", 10, _duration),
+        _key("json", "planned"),
+        _key("sacct", "time.planned", whole_number),
+    ],
     view.waited_cpu_time: [
         _accounts("PlannedCPU", 10, format_elapsed),
         _sacct("PlannedCPURAW", 13, _digits, is_of_jobs=True),
@@ -864,6 +1013,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _accounts("Suspended", 10, format_elapsed),
         _key("json", "suspended"),
         _key("sacct", "time.suspended", int),
+        _key("squeue", "pre_sus_time", whole_number),
         _if_any("SuspendedTime", format_runtime),
         _pair("SecsPreSuspend", int),
     ],
@@ -873,20 +1023,21 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _accounts("TimelimitRaw", 12, _minutes_text, is_of_jobs=True),
         _sacct("TimelimitRaw", 10, _minutes_or_unlimited, is_of_jobs=True),
         _key("json", "time_limit", _or_null),
-        _key("squeue", "time_limit", _minutes),
-        _key("sacct", "time.limit", _minutes),
+        _key("squeue", "time_limit", _minutes_or_infinite),
+        _key("sacct", "time.limit", _minutes_or_infinite),
         _fgctl("TimeLimit", format_limit),
         _scontrol("TimeLimit", limit),
     ],
     view.time_left: [_queue("TIME_LEFT", "TimeLeft", "L", _remaining_time, is_whole=True)],
     view.last_evaluation: [
+        _key("squeue", "last_sched_evaluation", whole_number),
         _squeue("LAST_SCHED_EVAL", "LastSchedEval", "", shown_time, is_local=True),
         _pair("LastSchedEval", moment),
     ],
     # its request
     "request": [
         _key("details", "request", to_builtins),
-        _key("squeue", "array_max_tasks", lambda request: request.throttle),
+        _key("squeue", "array_max_tasks", lambda request: whole_number(request.throttle)),
         _key("sacct", "array.limits", lambda request: {"max": {"running": {"tasks": request.throttle}}}),
     ],
     view.requested_share: [
@@ -911,28 +1062,32 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _accounts("NCPUS", 10),
         _accounts("ReqCPUS", 8),
         _key("json", "req_cpus"),
-        _key("step squeue old_fgq", "cpus"),
-        _key("squeue", "minimum_cpus_per_node"),
+        _key("step old_fgq", "cpus"),
+        _key("squeue", "cpus", number),
+        _key("squeue", "billable_tres", _float),
         _key("sacct", "required.CPUs"),
         _pair("NumCPUs"),
     ],
     view.least_cpus: [
         _queue("MIN_CPUS", "MinCPUs MaxCPUs", "c"),
         _squeue("MAX_CPUS", "MaxCPUs"),
+        _key("squeue", "minimum_cpus_per_node", number),
         _pair("MinCPUsNode"),
     ],
     "ntasks": [
         _queue("TASKS", "NumTasks"),
         _accounts("NTasks", 8),
         _key("json", "ntasks"),
-        _key("step squeue", "tasks"),
+        _key("step", "tasks"),
+        _key("squeue", "tasks", number),
         _key("sacct_step", "tasks.count"),
         _pair("NumTasks"),
     ],
     view.cpus_per_task: [
         _queue("CPUS_PER_TASK", "cpus-per-task CPUsPerTask"),
         _squeue("TRES_PER_TASK", "tres-per-task", "", _cpus_of_task),
-        _key("squeue", "cpus_per_task"),
+        _key("squeue", "cpus_per_task", number),
+        _key("squeue", "tres_per_task", lambda cpus: f"cpu={cpus}" if cpus > 1 else ""),
         _pair("CPUs/Task"),
         _pair("TresPerTask", "cpu={}".format, _has_cpus_of_task),
     ],
@@ -942,8 +1097,8 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _accounts("ReqMem", 10, amount, is_of_jobs=True),
         _sacct("ReqMem", 10, format_exact, is_of_jobs=True),
         _key("json", "req_mem", _or_null),
-        _key("squeue", "memory_per_node", _mebibytes),
-        _key("sacct", "required.memory", _mebibytes),
+        _key("squeue", "memory_per_node", _mebibytes_or_unset),
+        _key("sacct", "required.memory_per_node", _mebibytes_or_unset),
         _key("old_fgq", "mem", _or_null),
         _pair("ReqMem", _size_or("not counted")),
         _pair("MinMemoryNode", format_exact),
@@ -953,11 +1108,15 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     "gpu_compute": [_pair("GpuCompute", when="allocated")],
     view.container: [
         _squeue("CONTAINER", "Container", "", null),
+        _key("squeue sacct", "container"),
         _sacct("Container", 19, is_of_jobs=True),
         _if_any("Container"),
     ],
     view.mail_types: [_if_any("MailType")],
-    view.mail_user: [_if_any("MailUser")],
+    view.mail_user: [
+        _key("squeue", "mail_user", _or_blank),
+        _if_any("MailUser"),
+    ],
     view.tres_in_queue: [_queue("TRES_ALLOC", "tres-alloc Tres")],
     view.tres_of_job: [_key("squeue", "tres_req_str"), _pair("ReqTRES")],
     view.held_tres: [_key("squeue", "tres_alloc_str"), _pair("AllocTRES", _or_null)],
@@ -977,7 +1136,6 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     ],
     "gpus": [
         _key("json", "gpu_count"),
-        _key("squeue", "tres_per_node", lambda gpus: f"gres:gpu:{gpus}" if gpus else ""),
         _pair("ReqGpus"),
     ],
     _tres_per_node: [_if_any("TresPerNode")],
@@ -986,7 +1144,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _key("old_fgstat", "gpu_mem_limit", _or_null),
     ],
     view.memory_of_gpus: [_key("json", "gpu_mem")],
-    "indices": [_queue("GPUIDX", "GpuIdx", "g", indices), _key("squeue", "gres_detail", _gres_detail)],
+    "indices": [_queue("GPUIDX", "GpuIdx", "g", indices)],
     _gpus_or_reason: [_queue("GPU(REASON)", "GpuReason", paint="reason")],
     _host_or_reason: [_queue("NODELIST(REASON)", "ReasonList", "R", paint="reason")],
     # its last allocation
@@ -1003,8 +1161,15 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     view.gpu_uuids: [_pair("GpuUuid", when="allocated")],
     view.allocated_cpus: [_accounts("AllocCPUS", 10)],
     view.allocated_tres: [_accounts("AllocTRES", 40), _sacct("AllocTRES", 10)],
-    _allocated_resources: [_key("sacct", "tres.allocated")],
+    _allocated_resources: [_key("sacct sacct_step", "tres.allocated")],
+    _no_use: [_key("sacct_step", "tres.requested"), _key("sacct_step", "tres.consumed")],
     _job_resources: [_key("squeue", "job_resources")],
+    _old_job_resources: [_key("squeue", "old_job_resources")],
+    _held_gres: [_key("squeue", "gres_detail")],
+    _requested_gres: [_key("squeue", "tres_per_node")],
+    _is_held: [_key("squeue sacct", "hold")],
+    _mail_events: [_key("squeue", "mail_type")],
+    _step_id: [_key("sacct_step", "step.id")],
     _job_gres: [_pair("JOB_GRES", when=view.holds)],
     _gres_with_indices: [_pair("GRES", when=view.holds)],
     "resources": [_key("json", "resources", to_builtins)],
@@ -1078,8 +1243,8 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _accounts("TotalCPU", 10, _cpu_seconds),
         _sacct("UserCPU", 10, _cpu_seconds),
         _key("json step", "cpu_seconds"),
-        _key("sacct", "time.total", _cpu_object),
-        _key("sacct", "time.user", _cpu_object),
+        _key("sacct sacct_step", "time.total", _cpu_object),
+        _key("sacct sacct_step", "time.user", _cpu_object),
     ],
     _in_steps(view.cpu_seconds, _cpu_seconds): [_sacct("MinCPU", 10)],
     _in_steps(view.cpu_seconds, _host_if(always)): [_sacct("MinCPUNode", 10)],
@@ -1141,16 +1306,22 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _queue("COMMAND", "Command", "o", null),
         _accounts("SubmitLine", 20),
         _key("json", "submit_line"),
-        _key("squeue", "command", _or_blank),
+        _key("sacct", "submit_line", _or_blank),
         _key("old_fgq", "command"),
         _if_any("SubmitLine"),
     ],
-    view.script: [_squeue("COMMAND", "Command", "o", null), _pair("Command", when=view.is_visible)],
+    view.script: [
+        _key("squeue", "command", _or_blank),
+        _squeue("COMMAND", "Command", "o", null),
+        _pair("Command", when=view.is_visible),
+    ],
     view.stdin: [
         _queue("STDIN", "STDIN", is_local=True),
         _sacct("StdIn", 20, is_of_jobs=True),
         _key("json", "std_in", _or_null),
         _key("squeue", "standard_input", _or_blank),
+        _key("sacct", "stdin", _or_blank),
+        _key("sacct", "stdin_expanded", _or_blank),
         _pair("StdIn", when=view.is_visible),
     ],
     view.stdout: [
@@ -1159,6 +1330,8 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _sacct("StdOut", 20, is_of_jobs=True),
         _key("json", "std_out", _or_null),
         _key("squeue", "standard_output", _or_blank),
+        _key("sacct", "stdout", _or_blank),
+        _key("sacct", "stdout_expanded", _or_blank),
         _pair("StdOut", when=view.is_visible),
     ],
     view.stderr: [
@@ -1167,8 +1340,67 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _sacct("StdErr", 20, is_of_jobs=True),
         _key("json", "std_err", _or_null),
         _key("squeue", "standard_error", _or_blank),
+        _key("sacct", "stderr", _or_blank),
+        _key("sacct", "stderr_expanded", _or_blank),
         _pair("StdErr", when=view.is_visible),
     ],
+}
+_CONSTANT_KEYS: dict[str, tuple[tuple[Any, str], ...]] = {  # of documents of Slurm
+    "squeue": (
+        (True, "batch_flag oversubscribe"),
+        (False, "contiguous reboot"),
+        ("fgsched", "cluster"),
+        ([], "flags job_size_str shared priority_by_partition exclusive show_flags"),
+        ({"flags": []}, "power"),
+        (["NOT_SET"], "profile"),
+        (
+            "",
+            """admin_comment batch_features burst_buffer burst_buffer_state cluster_features container_id
+                    cpus_per_tres cron excluded_nodes extra failed_node federation_origin
+                    federation_siblings_active federation_siblings_viable het_job_id_set licenses mcs_label
+                    memory_per_tres network prefer required_nodes scheduled_nodes selinux_context tres_bind
+                    tres_freq tres_per_job tres_per_socket""",
+        ),
+        (
+            0,
+            """association_id core_spec thread_spec required_switches minimum_switches
+                    sockets_per_board maximum_switch_wait_time""",
+        ),
+        (number(1), "node_count"),
+        (
+            number(0),
+            """delay_boot het_job_id het_job_offset max_cpus max_nodes tasks_per_tres tasks_per_node
+                    tasks_per_board minimum_tmp_disk_per_node preempt_time preemptable_time resize_time
+                    suspend_time time_minimum""",
+        ),
+        (
+            number(None),
+            """cores_per_socket cpu_frequency_minimum cpu_frequency_maximum cpu_frequency_governor
+                    memory_per_cpu sockets_per_node threads_per_core""",
+        ),
+        (number_or_infinite(None), "tasks_per_core tasks_per_socket"),
+    ),
+    "sacct": (
+        ("fgsched", "cluster association.cluster"),
+        (
+            "",
+            """comment.administrator comment.system association.partition block extra failed_node
+                    licenses mcs.label qosreq script used_gres""",
+        ),
+        (0, "association.id het.job_id reservation.id"),
+        (number(None), "het.job_offset required.memory_per_cpu"),
+        ({"wckey": "", "flags": []}, "wckey"),
+        ([], "flags"),
+        ({"seconds": 0, "microseconds": 0}, "time.system"),
+    ),
+    "sacct_step": (
+        ("", "pid kill_request_user"),
+        ({"seconds": 0, "microseconds": 0}, "time.system"),
+        (number(None), "CPU.requested_frequency.min CPU.requested_frequency.max"),
+        ("Unknown", "CPU.governor task.distribution"),
+        (0, "statistics.CPU.actual_frequency"),
+        (number(0), "statistics.energy.consumed"),
+    ),
 }
 # what Slurm has and one host has not: the same for all jobs
 CONSTANTS = [
@@ -1267,19 +1499,12 @@ CONSTANTS = [
     _constant("1", _sacct("QOSRAW", 6, is_of_jobs=True)),
     _constant("0", _sacct("WCKeyID", 10, is_of_jobs=True)),
     _constant("00:00:00", _sacct("SystemCPU", 10)),
-    _constant(True, _key("squeue", "batch_flag")),
-    _constant("fgsched", _key("squeue sacct", "cluster")),
-    _constant(1, _key("squeue", "node_count")),
-    _constant(0, _key("squeue", "derived_exit_code")),
-    _constant("", _key("sacct", "comment.administrator")),
-    _constant("", _key("sacct", "comment.system")),
-    _constant("fgsched", _key("sacct", "association.cluster")),
-    _constant(None, _key("sacct", "association.partition")),
-    _constant({"seconds": 0, "microseconds": 0}, _key("sacct", "time.system")),
-    _constant([], _key("sacct", "flags")),
-    _constant(0, _key("sacct", "reservation.id")),
-    _constant({"wckey": "", "flags": []}, _key("sacct", "wckey")),
-    _constant(None, _key("sacct_step", "kill_request_user")),
+    *(
+        _constant(value, _key(output, name))
+        for output, values in _CONSTANT_KEYS.items()
+        for value, names in values
+        for name in names.split()
+    ),
 ]
 
 
@@ -1409,37 +1634,65 @@ STEP = _keys(
     """,
     "step",
 )
-SLURM_QUEUE = _keys(  # squeue --json, scontrol show job --json, with the keys of Slurm's data parser 0.0.38
-    """
-    account array_job_id array_task_id array_task_string array_max_tasks batch_flag cluster cpus
-    cpus_per_task dependency features group_id job_id memory_per_node minimum_cpus_per_node name nice
-    node_count partition qos requeue resv_name tasks time_limit tres_req_str tres_per_node user_id
-    user_name deadline derived_exit_code eligible_time end_time exit_code job_state priority restart_cnt
-    start_time state_reason submit_time batch_host gres_detail job_resources nodes tres_alloc_str
-    standard_error standard_input standard_output command comment current_working_directory
+SLURM_VERSIONS = (40, 41, 42)  # of Slurm's data parsers 0.0.40 …; the last one is the default
+_SLURM_ORDERS = {  # a key with "@41-42" is in the documents of these data parsers only
+    # of squeue --json and scontrol show job --json
+    "squeue": """
+    account accrue_time admin_comment allocating_node array_job_id array_task_id array_max_tasks
+    array_task_string association_id batch_features batch_flag batch_host flags burst_buffer
+    burst_buffer_state cluster cluster_features command comment container container_id contiguous
+    core_spec thread_spec cores_per_socket billable_tres cpus_per_task cpu_frequency_minimum
+    cpu_frequency_maximum cpu_frequency_governor cpus_per_tres cron deadline delay_boot dependency
+    derived_exit_code eligible_time end_time excluded_nodes exit_code extra failed_node features
+    federation_origin federation_siblings_active federation_siblings_viable gres_detail group_id
+    group_name het_job_id het_job_id_set het_job_offset job_id old_job_resources@40-40
+    job_resources@41-42 job_size_str job_state last_sched_evaluation licenses mail_type mail_user
+    max_cpus max_nodes mcs_label memory_per_tres name network nodes nice tasks_per_core tasks_per_tres
+    tasks_per_node tasks_per_socket tasks_per_board cpus node_count tasks partition prefer
+    memory_per_cpu memory_per_node minimum_cpus_per_node minimum_tmp_disk_per_node power preempt_time
+    preemptable_time pre_sus_time hold priority priority_by_partition@42-42 profile qos reboot
+    required_nodes required_switches@42-42 requeue resize_time restart_cnt resv_name scheduled_nodes
+    selinux_context shared sockets_per_board sockets_per_node start_time state_description state_reason
+    standard_error standard_input standard_output submit_time suspend_time system_comment time_limit
+    time_minimum threads_per_core tres_bind tres_freq tres_per_job tres_per_node tres_per_socket
+    tres_per_task tres_req_str tres_alloc_str user_id user_name maximum_switch_wait_time wckey
+    current_working_directory minimum_switches@40-41 exclusive@40-41 oversubscribe@40-41
+    show_flags@40-41
     """,
-    "squeue",
-)
-SLURM_ACCOUNTS = _keys(  # sacct --json
-    """
+    "sacct": """
     account comment.administrator comment.job comment.system allocation_nodes array.job_id array.limits
-    array.task array.task_id association.account association.cluster association.partition
-    association.user cluster constraints derived_exit_code time.elapsed time.eligible time.end
-    time.start time.submission time.suspended time.system time.total time.user time.limit exit_code
-    flags group job_id name nodes partition priority qos reservation.id reservation.name
-    kill_request_user required.CPUs required.memory state.current state.reason tres.allocated
-    tres.requested user wckey working_directory
+    array.task_id array.task association.account association.cluster association.partition
+    association.user association.id block cluster constraints container derived_exit_code time.elapsed
+    time.eligible time.end time.planned@41-42 time.start time.submission time.suspended time.system
+    time.limit time.total time.user exit_code extra failed_node flags group het.job_id het.job_offset
+    job_id name licenses mcs.label nodes partition hold priority qos qosreq@42-42 required.CPUs
+    required.memory_per_cpu required.memory_per_node kill_request_user restart_cnt@42-42 reservation.id
+    reservation.name script stdin_expanded@41-42 stdout_expanded@41-42 stderr_expanded@41-42
+    stdout@41-42 stderr@41-42 stdin@41-42 state.current state.reason submit_line tres.allocated
+    tres.requested used_gres user wckey working_directory
     """,
-    "sacct",
-)
-SLURM_STEP = _keys(
-    """
-    time.elapsed time.eligible time.end time.start time.submission time.suspended time.system time.total
-    time.user exit_code nodes tasks.count step.job_id step.id step.name state kill_request_user
+    "sacct_step": """
+    time.elapsed time.end time.start time.suspended time.system time.total time.user exit_code nodes
+    tasks.count pid CPU.requested_frequency.min CPU.requested_frequency.max CPU.governor
+    kill_request_user state statistics.CPU.actual_frequency statistics.energy.consumed step.id step.name
+    task.distribution tres.requested tres.consumed tres.allocated
     """,
-    "sacct_step",
-    "sacct",
-)
+}
+_BEFORE = {"old_job_resources": "job_resources"}  # keys whose value has another form in old documents
+
+
+@cache
+def slurm_keys(output: str, version: int) -> Keys:
+    """Return the keys of a job or of a step in a document of Slurm's data parser 0.0.<version>."""
+    order = [
+        name
+        for name, _, versions in (word.partition("@") for word in _SLURM_ORDERS[output].split())
+        if not versions or int(versions[:2]) <= version <= int(versions[3:])
+    ]
+    keys = _keys(" ".join(order), output, *(["sacct"] if output == "sacct_step" else []))
+    return tuple(key._replace(name=_BEFORE.get(key.name, key.name)) for key in keys)
+
+
 FGCTL = _layout(
     """
     JobId ArrayJobId ArrayTaskId ArrayTaskThrottle JobName

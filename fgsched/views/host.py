@@ -19,8 +19,17 @@ from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_exact, format_indices, format_mebibytes, format_share
 from fgsched.protocol import GpuInfo, Gpus, PartitionInfo, ReservationInfo
 from fgsched.views.display import SLURM_VERSION, gpu_number, host_name, time_fields
-from fgsched.views.documents import Group, Line, lines, slurm_document
-from fgsched.views.fields import Layout, LayoutPair, layout, limit, moment
+from fgsched.views.documents import Group, Line, SlurmForm, lines, slurm_document
+from fgsched.views.fields import (
+    SLURM_VERSIONS,
+    Layout,
+    LayoutPair,
+    layout,
+    limit,
+    moment,
+    number,
+    number_or_infinite,
+)
 from fgsched.views.gpu import memory_in_use
 
 _OUT = {
@@ -588,50 +597,203 @@ def gpu_record(info: GpuInfo) -> dict[str, Any]:
     }
 
 
-def slurm_nodes(host: Gpus, partitions: Sequence[PartitionInfo]) -> str:
-    """Return the host as sinfo --json and scontrol show node --json have it."""
+def _features(host: Gpus) -> list[str]:
+    return features(host.gpus).split(",") if host.gpus else []
+
+
+def _now() -> dict[str, Any]:
+    return number(int(time.time()))
+
+
+def _states_of_node(host: Gpus) -> list[str]:
+    return _scontrol_state(host).split("+")
+
+
+def _note_of(host: Gpus) -> tuple[str, int, str]:
+    """Return the reason of the node, its time and its user; "", 0 and "" without one."""
     noted = node_note(host)
-    node = {
-        "architecture": os.uname().machine,
-        "name": host_name(),
-        "hostname": host_name(),
-        "address": host_name(),
-        "cpus": host.cpus.total,
-        "alloc_cpus": used_cpus(host),
-        "idle_cpus": host.cpus.free,
-        "real_memory": host.memory.total >> 20,
-        "alloc_memory": (host.memory.total - host.memory.free) >> 20,
-        "free_memory": host.memory.free >> 20,
-        "gres": gres_by_type(gpu.gpu for gpu in host.gpus),
-        "gres_used": gres_used(host.gpus),
-        "partitions": [partition.partition.name for partition in partitions],
-        "state": long_state(node_fullness(host)),
-        "state_flags": ["DRAIN"] if is_out_of_service(host) else [],
-        "reason": noted.note if noted else "",
-        "features": features(host.gpus),
-        "slurmd_version": SLURM_VERSION,
-        "operating_system": " ".join(os.uname()[0:3:2]),
-    }
-    return slurm_document(nodes=[node])
+    return (noted.note, int(noted.noted_at), "root") if noted else ("", 0, "")
 
 
-def slurm_partitions(partitions: Iterable[HostPartition]) -> str:
-    """Return partitions as scontrol show partition --json has them."""
-    return slurm_document(partitions=[_slurm_partition(shown) for shown in partitions])
+def slurm_nodes(node: HostNode, form: SlurmForm, command: str = "scontrol") -> str:
+    """Return the host as scontrol show node --json has it."""
+    return slurm_document(form, command, nodes=[_slurm_node(node, form)], last_update=_now())
 
 
-def _slurm_partition(shown: HostPartition) -> dict[str, Any]:
-    partition, host = shown.partition, shown.host
+def _slurm_node(node: HostNode, form: SlurmForm) -> dict[str, Any]:
+    return {**_hardware_of_node(node.host, form), **_gpus_of_node(node), **_state_of_node(node, form)}
+
+
+def _hardware_of_node(host: Gpus, form: SlurmForm) -> dict[str, Any]:
     return {
-        "name": partition.name,
-        "state": partition.state.upper(),
-        "flags": ["default"] if partition.is_default else [],
-        "nodes": host_name(),
-        "total_cpus": host.cpus.total,
-        "total_nodes": 1,
-        "maximums": {"time": partition.most.time // 60 if partition.most.time else -1, "nodes": 1},
-        "default_time_limit": partition.defaults.time // 60 if partition.defaults.time else -1,
-        "allowed_groups": ",".join(partition.access.groups),
-        "allowed_accounts": ",".join(partition.access.accounts),
-        "tres": f"cpu={host.cpus.total},mem={host.memory.total >> 20}M,node=1",
+        "architecture": os.uname().machine,
+        "burstbuffer_network_address": "",
+        "boards": 1,
+        "boot_time": number(int(boot_time())),
+        "cluster_name": "",
+        "cores": 1,
+        "specialized_cores": 0,
+        "cpu_binding": 0,
+        "cpu_load": round(os.getloadavg()[0] * 100),
+        "free_mem": number(host.memory.free >> 20),
+        "cpus": host.cpus.total,
+        "effective_cpus": host.cpus.total,
+        "specialized_cpus": "",
+        "energy": {
+            **dict.fromkeys(("average_watts", "base_consumed_energy", "consumed_energy"), 0),
+            "current_watts": number(0),
+            **dict.fromkeys(("previous_consumed_energy", "last_collected"), 0),
+        },
+        "external_sensors": {},
+        "extra": "",
+        "power": {},
+        "features": _features(host),
+        "active_features": _features(host),
+        **({"gpu_spec": ""} if form.version > _FIRST else {}),
     }
+
+
+def _gpus_of_node(node: HostNode) -> dict[str, Any]:
+    host = node.host
+    return {
+        "gres": gres_by_type(gpu.gpu for gpu in host.gpus),
+        "gres_drained": "N/A",
+        "gres_used": gres_used(host.gpus),
+        **{"instance_id": "", "instance_type": ""},
+        "last_busy": number(int(node.started_at)),
+        "mcs_label": "",
+        "specialized_memory": 0,
+        "name": host_name(),
+        "next_state_after_reboot": ["INVALID"],
+        "address": host_name(),
+        "hostname": host_name(),
+        "state": _states_of_node(host),
+        "operating_system": " ".join(os.uname()[index] for index in (0, 2, 3)),
+        "owner": "",
+        "partitions": list(node.partitions),
+        "port": 0,
+    }
+
+
+def _state_of_node(node: HostNode, form: SlurmForm) -> dict[str, Any]:
+    host, used = node.host, node.host.memory.total - node.host.memory.free
+    reason, noted_at, user = _note_of(host)
+    return {
+        "real_memory": host.memory.total >> 20,
+        **({"res_cores_per_gpu": 0} if form.version > _FIRST else {}),
+        "comment": "",
+        "reason": reason,
+        "reason_changed_at": number(noted_at),
+        "reason_set_by_user": user,
+        "resume_after": number(0),
+        "reservation": "",
+        "alloc_memory": used >> 20,
+        "alloc_cpus": used_cpus(host),
+        "alloc_idle_cpus": host.cpus.free,
+        "tres_used": _used_tres(host),
+        "tres_weighted": float(used_cpus(host)),
+        "slurmd_start_time": number(int(node.started_at)),
+        "sockets": host.cpus.total,
+        "threads": 1,
+        "temporary_disk": 0,
+        "weight": 1,
+        "tres": _all_tres(host),
+        "version": SLURM_VERSION,
+    }
+
+
+_FIRST = SLURM_VERSIONS[0]
+
+
+def slurm_partitions(partitions: Iterable[HostPartition], form: SlurmForm) -> str:
+    """Return partitions as scontrol show partition --json has them."""
+    records = [_slurm_partition(shown, form) for shown in partitions]
+    return slurm_document(form, "scontrol", partitions=records, last_update=_now())
+
+
+def _slurm_partition(shown: HostPartition, form: SlurmForm) -> dict[str, Any]:
+    partition, access = shown.partition, shown.partition.access
+    return {
+        "nodes": {"allowed_allocation": "", "configured": host_name(), "total": 1},
+        "accounts": {"allowed": ",".join(access.accounts), "deny": ""},
+        "groups": {"allowed": ",".join(access.groups)},
+        "qos": {"allowed": "", "deny": "", "assigned": ""},
+        "alternate": "",
+        "tres": {"billing_weights": "", "configured": _tres(shown)},
+        "cluster": "",
+        **({"select_type": []} if form.version > _FIRST else {}),
+        "cpus": {"task_binding": 0, "total": shown.host.cpus.total},
+        "defaults": {
+            "memory_per_cpu": 0,
+            "partition_memory_per_cpu": number(None),
+            "partition_memory_per_node": number(partition.defaults.memory >> 20),
+            "time": number(partition.defaults.time // 60 or None),
+            "job": "",
+        },
+        "grace_time": partition.preempt_rule.grace,
+        "maximums": {
+            "cpus_per_node": number_or_infinite(partition.most.cpus),
+            "cpus_per_socket": number_or_infinite(None),
+            "memory_per_cpu": 0,
+            "partition_memory_per_cpu": number(None),
+            "partition_memory_per_node": number(partition.most.memory >> 20),
+            "nodes": number(1),
+            "shares": 1,
+            "oversubscribe": {"jobs": 1, "flags": []},
+            "time": number_or_infinite(partition.most.time // 60),
+            "over_time_limit": number(None),
+        },
+        "minimums": {"nodes": 0},
+        "name": partition.name,
+        "node_sets": "ALL",
+        "priority": {"job_factor": 1, "tier": 1},
+        "timeouts": {"resume": number(None), "suspend": number(None)},
+        "partition": {"state": [partition.state.upper()]},
+        "suspend_time": number(None),
+    }
+
+
+def slurm_summary(partitions: Iterable[HostPartition], form: SlurmForm) -> str:
+    """Return the host in each partition as sinfo --json has it."""
+    return slurm_document(form, "sinfo", sinfo=[_slurm_summary(shown, form) for shown in partitions])
+
+
+def _slurm_summary(shown: HostPartition, form: SlurmForm) -> dict[str, Any]:
+    host, memory = shown.host, shown.host.memory
+    state = node_state(host)
+    is_busy, is_idle = state in ("mix", "alloc", "drng"), state == "idle"
+    load, free = round(os.getloadavg()[0] * 100), number(memory.free >> 20)
+    reason, noted_at, user = _note_of(host)
+    return {
+        "port": 0,
+        "node": {"state": _states_of_node(host)},
+        "nodes": {
+            **{"allocated": int(is_busy), "idle": int(is_idle), "other": int(not is_busy and not is_idle)},
+            **{"total": 1, "hostnames": [], "addresses": [], "nodes": [host_name()]},
+        },
+        "cpus": {
+            **{"allocated": used_cpus(host), "idle": host.cpus.free, "other": 0, "total": host.cpus.total},
+            **_range(host.cpus.total),
+            "load": _range(load),
+            "per_node": {"max": number_or_infinite(shown.partition.most.cpus)},
+        },
+        "sockets": _range(host.cpus.total),
+        **{"cores": _range(1), "threads": _range(1), "disk": _range(0)},
+        "memory": {
+            **_range(memory.total >> 20),
+            "free": {"minimum": free, "maximum": free},
+            "allocated": (memory.total - memory.free) >> 20,
+        },
+        "weight": _range(1),
+        "features": {"total": features(shown.gpus), "active": features(shown.gpus)},
+        "gres": {"total": gres_by_type(gpu.gpu for gpu in shown.gpus), "used": gres_used(shown.gpus)},
+        **{"cluster": "", "comment": "", "extra": ""},
+        "reason": {"description": reason, "time": noted_at, "user": user},
+        "reservation": "",
+        **({"resource_spec": {"cpus": "", "memory": 0}} if form.version == SLURM_VERSIONS[-1] else {}),
+        "partition": _slurm_partition(shown, form),
+    }
+
+
+def _range(amount: int) -> dict[str, int]:
+    return {"minimum": amount, "maximum": amount}

@@ -173,7 +173,7 @@ class QueueOptions(Struct, frozen=True):
     as_slurm: bool
     colour: str
     as_json: bool
-    slurm_json: bool
+    slurm_json: str | None  # json or yaml, also with a data parser of Slurm: json:v0.0.41
     expand: bool
     start: bool
     why: bool
@@ -286,7 +286,7 @@ class AccountOptions(Struct, frozen=True):
     allocations: bool
     all_steps: bool
     batch_script: bool
-    slurm_json: bool
+    slurm_json: str | None  # json or yaml, also with a data parser of Slurm: json:v0.0.41
 
 
 class HostOptions(Struct, frozen=True):
@@ -642,7 +642,8 @@ _OF_LISTS = (
            {**dict.fromkeys(("fgq", "fgacct"), "Print all fields as a JSON object."),
            **dict.fromkeys(("fgprio", "fgshare", "fgstat"), _EVERYTHING), "fgeff": _OBJECT,
            "fgtop": "Print GPUs and jobs as a JSON object, and exit."}),
-    Option("--slurm-json", FLAG, "slurm_json", dict.fromkeys(("fgq", "fgacct"), "Print Slurm's JSON."),
+    Option("--slurm-json", TEXT, "slurm_json",
+           dict.fromkeys(("fgq", "fgacct"), "Print Slurm's document: json, yaml, json:v0.0.41."), "FORM",
            hidden=True),
     Option("--steps", FLAG, "all_steps", {"fgacct": "Also print the steps of jobs: 7.batch, 7.0."}),
     Option("-a --all", FLAG, "", {"fgq": "Accepted; no partition is hidden."}, hidden=True, slurm="steps",
@@ -797,7 +798,8 @@ _OF_SLURMS_LISTS = (  # of names of Slurm that answer in their own layout
     _slurm("-F --future", "sinfo scontrol"),
     _slurm("--hide", "sinfo scontrol"),
     _slurm("-i --iterate=", "sinfo"),
-    _slurm("--json", "sinfo sshare sacctmgr scontrol"),
+    _slurm("--json?", "sinfo scontrol"),
+    _slurm("--json", "sacctmgr"),
     _slurm("--local", "sinfo sreport scontrol"),
     _slurm("-l --long", "sinfo sshare"),
     _slurm("--node", "sinfo"),
@@ -814,7 +816,7 @@ _OF_SLURMS_LISTS = (  # of names of Slurm that answer in their own layout
     _slurm("-s --summarize", "sinfo"),
     _slurm("--usage", "sinfo sattach"),
     _slurm("-V --version", "sinfo sstat sshare sacctmgr sreport"),
-    _slurm("--yaml", "sinfo scontrol"),
+    _slurm("--yaml?", "sinfo scontrol"),
     _slurm("-a --allsteps", "sstat"),
     _slurm("-e --helpformat", "sstat sshare"),
     _slurm("--fields=", "sstat"),

@@ -455,7 +455,7 @@ def _is_costly(wanted: Query) -> bool:
 def _is_local(wanted: Query, options: QueueOptions) -> bool:
     """Tell whether the text depends on the reader: on its time zone, its terminal, or further requests."""
     local = any(piece.column.is_local for piece in wanted.form.pieces)
-    other_form = options.why or options.start or options.as_json or options.slurm_json
+    other_form = options.why or options.start or options.as_json or bool(options.slurm_json)
     repeats = options.iterate is not None
     return local or wanted.starts or other_form or repeats or options.colour == "always"
 
