@@ -38,6 +38,7 @@ from fgsched.lifecycle import mps
 from fgsched.lifecycle.mps import MpsDaemon, Phase
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.system.process import descendants
+from fgshim import region
 from live_host import PATIENCE, Home, living
 
 # -- decisions --------------------------------------------------------------------------------------
@@ -500,6 +501,11 @@ def check_first(home: Home, place: Path, job: int, client: int) -> None:
     assert os.stat(pipes).st_mode & 0o777 == 0o700
     said = home.run("fgctl", "show", "job", str(job)).out
     assert re.findall("(?:Pacing|Enforce|Mps)=[^ \n]*", said) == ["Pacing=mps:50", "Enforce=shim,mps:50"]
+    fd = region.open_region(home.places.run / "job" / f"{job}.1" / "region")
+    account = region.Account(fd, 0)
+    account.read()
+    os.close(fd)
+    assert account.policy == COMPUTE_NONE, "it takes no turns"
     variables = Path(f"/proc/{client}/environ").read_text().split("\0")
     assert {line for line in variables if line.startswith(("CUDA_MPS", "CUDA_VISIBLE"))} == {
         f"CUDA_MPS_PIPE_DIRECTORY={pipes}",
