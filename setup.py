@@ -163,6 +163,7 @@ def main() -> None:
     setup(
         packages=find_packages(include=["fgsched", "fgsched.*", "fgshim", "fgshim.*"]),
         package_data={
+            "fgsched": ["py.typed", "*.pyi"],
             "fgsched.store": ["*.sql", "migrations/*.sql"],
             "fgsched.accounting": ["*.sql", "*.json"],
             "fgsched.reports": ["*.sql", "templates/*"],

@@ -251,14 +251,20 @@ class Client:
 class Watch:
     """A watch on the end of jobs that survives a restart of the controller."""
 
-    def __init__(self, places: Paths, ids: Sequence[int | str], *, may_start: bool) -> None:
+    def __init__(
+        self, places: Paths, ids: Sequence[int | str], *, may_start: bool, any_will_do: bool = False
+    ) -> None:
+        """`any_will_do`: the first end ends it; then it sends no progress."""
         self._places, self._may_start = places, may_start
-        self._request = codec.encode_call(protocol.Wait(ids=list(ids), progress=True))
+        self._request = codec.encode_call(
+            protocol.Wait(ids=list(ids), any=any_will_do, progress=not any_will_do)
+        )
         self._socket: socket.socket | None = None
         self._in = b""
         self._is_over = False
         self._pauses = _Pauses()
         self.progress: Progress | None = None  # the last news of the jobs
+        self.ends: list[protocol.JobEnd] = []  # of the awaited jobs, at its end
 
     def __enter__(self) -> "Watch":
         return self
@@ -313,6 +319,7 @@ class Watch:
         if reply.ok is msgspec.UNSET:
             return False
         self._pauses = _Pauses()
+        self.ends = codec.decode_answer(bytes(reply.ok), protocol.JobEnds).jobs
         return True
 
 
