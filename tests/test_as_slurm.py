@@ -15,6 +15,7 @@ from fgsched.slurm.step import StepRefused, of_step, of_task
 from fgsched.submission import options
 from fgsched.submission.checks import Process
 from fgsched.submission.prepare import SubmissionPreparer
+from fgsched.submission.request import warnings
 from fgsched.views.choices import states
 
 SITE = SubmitContext(
@@ -216,6 +217,33 @@ def refused(text):
 )
 def test_a_step_has_as_many_tasks_as_the_cpus_of_each_allow(words, environ, tasks):
     assert step_of([*words, "true"], environ).tasks == tasks
+
+
+@pytest.mark.parametrize(
+    ("argv", "gpus", "gpu_type"),
+    [
+        (("--gres=gpu=2",), 2, ""),
+        (("--gres=gres/gpu:1",), 1, ""),
+        (("--gres=gpu:a100=2",), 2, "a100"),
+        (("--gres=gres/gpu=a100:2",), 2, "a100"),
+        (("--gpus-per-node=gpu:2",), 2, ""),
+        (("--gpus=gpu:a100:2",), 2, "a100"),
+        (("--gpus=a100=2",), 2, "a100"),
+        (("--gres=gpu:1", "--gpus-per-task=1", "-n", "1"), 1, ""),
+    ],
+)
+def test_an_amount_of_gpus_is_read_in_every_form_of_slurm(argv, gpus, gpu_type):
+    demand = submission(*argv)[0].demand
+    assert (demand.gpus, demand.gpu_type) == (gpus, gpu_type)
+
+
+def test_warnings_of_sbatch_are_kept_with_the_job_and_not_printed_to_a_program():
+    settings, words = options.read(["--switches=1", "--get-user-env=L", "--wrap=true"])
+    for name, kept in (("sbatch", "ignored, without effect here: --switches, --get-user-env"), ("fgsub", "")):
+        job = SubmissionPreparer(Process({}, "/tmp"), site=SITE, name=name).prepare(settings, words)
+        assert job.submission.request.warnings == kept
+        assert bool(warnings([job], name, is_for_person=False)) == (name == "fgsub")
+        assert warnings([job], name, is_for_person=True).startswith(f"{name}: warning: ignored")
 
 
 def test_resources_of_each_task_are_options_of_their_own():

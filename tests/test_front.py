@@ -181,7 +181,9 @@ def test_a_script_on_standard_input_is_read_by_the_python_command(site):
 def test_the_names_of_slurm_use_it_and_refuse_in_the_words_of_slurm(site):
     accepted = call(site, NATIVE, "--named=sbatch", "--switches=1", "train.sh")
     assert accepted.stdout.startswith(b"Submitted batch job ")
-    assert accepted.stderr == b"sbatch: warning: ignored, without effect here: --switches\n"
+    assert accepted.stderr == b""
+    warned = site.job(int(accepted.stdout.split()[-1]))["request"]["warnings"]
+    assert warned == "ignored, without effect here: --switches"
     plain = call(site, NATIVE, "--named=sbatch", "--parsable", "--hold", "--wrap=true")
     assert site.job(int(plain.stdout))["request"]["output"] == "slurm-%j.out"
     done = call(site, NATIVE, "--named=sbatch", "--test-only", "--wrap=true")

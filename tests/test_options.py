@@ -102,6 +102,7 @@ def test_the_value_of_an_option(words, name, value):
 
 
 NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
+TRES = "give cpu=N, gres/gpu=N or gres/gpu:TYPE=N, such as cpu=2,gres/gpu=1"
 
 
 @pytest.mark.parametrize(
@@ -372,7 +373,7 @@ def test_the_input_variables_of_sbatch_are_read():
     ("variable", "message"),
     [
         ("SBATCH_GPUS", f"SBATCH_GPUS=x {NAN}"),
-        ("SBATCH_TRES_PER_TASK", "SBATCH_TRES_PER_TASK: --tres-per-task is not supported yet"),
+        ("SBATCH_TRES_PER_TASK", f"SBATCH_TRES_PER_TASK=x: {TRES}"),
     ],
 )
 def test_a_bad_variable_of_sbatch_is_refused_by_name(variable, message):
@@ -477,7 +478,7 @@ def test_a_constraint_of_more_terms_than_a_person_writes_is_refused_before_they_
 
 COMPUTED = {  # of several options, of the line, or of the process that submits
     "demand", "tasks", "task_cpus", "time_limit", "early_signal", "append", "throttle", "args", "submit_line",
-    "submit_dir", "umask", "rlimits",
+    "submit_dir", "umask", "rlimits", "warnings",
 }  # fmt: skip
 
 

@@ -237,4 +237,7 @@ def test_the_names_run_outside_jobs_with_slurms_columns(home, folder):
     assert call("squeue", "-o", "%i %j %T %D").stdout == "JOBID NAME STATE NODES\n1 train PENDING 1\n"
     assert call("scancel", "1").returncode == 0
     refused = call("sbatch", "--gpus=nonsense", "--wrap", "true")
-    assert (refused.returncode, refused.stderr.split("=")[0]) == (255, "sbatch: error: --gpus")
+    assert (refused.returncode, refused.stderr.split("=")[0]) == (
+        1,
+        "sbatch: error: Batch job submission failed: --gpus",
+    )

@@ -80,9 +80,11 @@ def test_errors_have_slurms_name_and_status(home):
     first, one, second, two = [
         line for line in out.splitlines() if line.startswith("sbatch") or line.isdigit()
     ]
-    assert first.startswith("sbatch: error: --gpus=nonsense")
-    assert second.startswith("sbatch: error: --nodes=3: fgsched schedules one host")
-    assert (one, two) == ("255", "255")
+    assert first.startswith("sbatch: error: Batch job submission failed: --gpus=nonsense")
+    assert second.startswith(
+        "sbatch: error: Batch job submission failed: --nodes=3: fgsched schedules one host"
+    )
+    assert (one, two) == ("1", "1")
 
 
 def called(home, *words):

@@ -297,7 +297,7 @@ def _read_here(client: Client, key: SubmissionKey, line: Sequence[str], process:
         jobs = [SubmissionPreparer(process, site=site, name=name).prepare(settings, words)]
     else:
         jobs = _list(batch, settings, words, process, site)
-    click.echo(warnings(jobs, name), err=True, nl=False)
+    click.echo(warnings(jobs, name, is_for_person=is_for_person()), err=True, nl=False)
     flags, is_single_for_person = jobs[0].flags, batch is None and is_for_person()
     if is_single_for_person and says_no_gpu(jobs[0]):
         click.echo(f"{name}: note: {NO_GPU}", err=True)
@@ -316,7 +316,8 @@ def _read_here(client: Client, key: SubmissionKey, line: Sequence[str], process:
 def _submit(client: Client, key: SubmissionKey, line_read: LineRead) -> range:
     """Submit what was read, and return the ids of the jobs."""
     answer = key.submit(client, protocol.Submit(**structs.asdict(line_read), key=new_key(time.time())))
-    click.echo(warnings((), said_by("fgsub"), answer.warnings), err=True, nl=False)
+    text = warnings((), said_by("fgsub"), answer.warnings, is_for_person=is_for_person())
+    click.echo(text, err=True, nl=False)
     return range(answer.first, answer.first + answer.count)
 
 

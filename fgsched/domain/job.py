@@ -135,6 +135,8 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
         ""  # as lifecycle/containers.py has it
     )
     container_workdir: Path = ""  # "": chdir
+    # of its submission, if sbatch did not print them: that tells a program nothing but the id
+    warnings: Annotated[str, Meta(max_length=4096, pattern=_NO_NUL)] = ""
 
     def __post_init__(self) -> None:
         """Check the rules that types cannot express. Raises BadUsage, which names the field."""

@@ -76,6 +76,13 @@ def status_of(name: str, code: int) -> int:
     return 1 if code in refused else code
 
 
+# What Slurm's sbatch reads as a number or sends to the controller: such an error ends it with 1, not 255.
+_BY_CONTROLLER = re.compile(
+    r"--(gpus|gpus-per-\w+|gres|array|dependency|constraint|nodes|ntasks(-per-\w+)?|cpus-per-\w+)="
+    r"|^cannot read "
+)
+
+
 class _SlurmCommand:
     """Ends a command of fgsched in the words of Slurm."""
 
@@ -85,10 +92,12 @@ class _SlurmCommand:
 
     def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
         prefix, text = _words(self._name, cause, code)
+        is_late = self._name == "sbatch" and code == Exit.USAGE and _BY_CONTROLLER.search(cause)
+        status = 1 if is_late else status_of(self._name, code)
         if prefix is None:
-            self._fail(text, remedy, status_of(self._name, code))
+            self._fail(text, remedy, status)
         print(f"{prefix}{text}", *([remedy] if remedy else []), sep="\n", file=sys.stderr)
-        leave(status_of(self._name, code))
+        leave(status)
 
 
 def _words(name: str, cause: str, code: int) -> tuple[str | None, str]:

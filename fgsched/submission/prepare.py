@@ -332,7 +332,7 @@ class SubmissionPreparer:
             notes = [*self._known_partition(given), *self._known_reservation(given)]
             plan = self._plan(script, Settings(self._of_partition(given) | given), words[1:], line)
             all_warnings = (*plan.warnings, *warnings, *notes)
-            plan = self._plans[key] = structs.replace(plan, warnings=all_warnings)
+            plan = self._plans[key] = _recorded(structs.replace(plan, warnings=all_warnings), self._is_slurm)
             return plan
         return _with_words(plan, script, words[1:], line)
 
@@ -550,6 +550,15 @@ class SubmissionPreparer:
         return PatternValues(
             job_id=0, name=name, user=user, home=home, host=os.uname().nodename.split(".")[0]
         )
+
+
+def _recorded(plan: Prepared, is_slurm: bool) -> Prepared:
+    """Return a submission whose job keeps its warnings, if the command is one of Slurm."""
+    if not plan.warnings or not is_slurm:
+        return plan
+    text = "; ".join(plan.warnings)[:_LONGEST_LINE]
+    request = structs.replace(plan.submission.request, warnings=text)
+    return structs.replace(plan, submission=structs.replace(plan.submission, request=request))
 
 
 def submit_line(words: Sequence[str]) -> str:

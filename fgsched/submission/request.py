@@ -50,11 +50,18 @@ class _DistinctValues:
         return self._indices[key]
 
 
-def warnings(jobs: "Sequence[Prepared]", name: str, more: Sequence[str] = ()) -> str:
+def warnings(jobs: "Sequence[Prepared]", name: str, more: Sequence[str] = (), *, is_for_person: bool) -> str:
     """Return the warnings about jobs, one in a line; `name`: of the command that prints them.
 
-    `more`: the warnings of the controller.
+    To a program sbatch says nothing, as in Slurm: many programs take both streams for the id of the job.
+    The warnings are in the record of the job.
+
+    Args:
+        more: the warnings of the controller.
+        is_for_person: whether standard error is a terminal.
     """
+    if name == "sbatch" and not is_for_person:
+        return ""
     texts = dict.fromkeys((*(text for job in jobs for text in job.warnings), *more))
     return "".join(f"{name}: warning: {text}\n" for text in texts)
 

@@ -71,7 +71,10 @@ def no(text: str) -> bool:
 
 def gpus(text: str) -> Amount:
     """Parse [type:]amount of GPUs. Raises BadValue."""
-    gpu_type, count, share = parse_gpus(text)
+    try:
+        gpu_type, count, share = parse_gpus(text.removeprefix("gres/").removeprefix("gpu:").replace("=", ":"))
+    except BadValue as error:
+        raise BadValue(text, error.why) from None
     return Amount("gpu", count * share, gpu_type)
 
 
@@ -87,7 +90,7 @@ def gres(text: str) -> Amount:
     if text.lower() == "none":  # a word of Slurm
         return Amount("none", 0)
     for part in text.split(","):
-        name, _, amount = part.partition(":")
+        name, _, amount = part.removeprefix("gres/").replace("=", ":").partition(":")
         if name in ("gpu", "shard"):
             if gpus is not None:
                 raise BadValue(text, " asks for GPUs twice")

@@ -238,6 +238,7 @@ _COMPUTED: dict[str, Getter] = {
     "oom_kills": lambda look, job: look.oom_kills(job),
     "warning": lambda look, job: (
         job.warning
+        or look.owned(job, job.request.warnings)
         or look.live.host_wait(job, look.now)
         or kills_note(look.oom_kills(job), job.request.demand.host_memory)
     ),

@@ -124,7 +124,8 @@ class LineHandlers:
         self, caller: Caller, call: SubmitLine, job: Prepared, hint: str, now: float
     ) -> LineSubmitted:
         notes = f"{call.name}: note: {NO_GPU}\n" if call.terminal and says_no_gpu(job) else ""
-        answer = LineSubmitted(err=warnings([job], call.name) + notes, flags=job.flags, hint=hint)
+        text = warnings([job], call.name, is_for_person=call.terminal)
+        answer = LineSubmitted(err=text + notes, flags=job.flags, hint=hint)
         if job.flags.explain:
             return replace(answer, out=explained(job))
         if job.flags.test or self._is_filtered():
@@ -139,7 +140,7 @@ class LineHandlers:
             answer,
             first=made.first,
             out="" if job.flags.quiet or job.flags.json else submitted(job.flags, made.first),
-            err=warnings([job], call.name, made.warnings) + notes,
+            err=warnings([job], call.name, made.warnings, is_for_person=call.terminal) + notes,
         )
 
 
