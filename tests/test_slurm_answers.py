@@ -103,6 +103,10 @@ def test_every_field_of_squeue_and_sinfo_is_known_under_its_heading(site):
         assert {name: head[at * 30 : at * 30 + 30].strip() for at, name in enumerate(fields)} == fields
 
 
+def test_every_field_of_sstat_is_known():
+    assert {field.heading for field in sstat.FIELDS} == set(FIELDS["sstat"])
+
+
 def test_every_field_of_sacct_is_known_with_its_width_and_beginnings_mean_the_first(site):
     names = list(FIELDS["sacct"])
     assert said(site, "sacct", "--helpformat")[1].split() == names

@@ -64,6 +64,8 @@ FIELDS = (
     TableColumn("MaxRSSTask", lambda row: "0", width=10),
     TableColumn("AveRSS", lambda row: _kib(row.use.rss), width=10),
     TableColumn("MaxPages", lambda row: "", width=8),
+    TableColumn("MaxPagesNode", lambda row: "", width=12),
+    TableColumn("MaxPagesTask", lambda row: "", width=14),
     TableColumn("AvePages", lambda row: "", width=10),
     TableColumn("MinCPU", lambda row: _clock(row.use.cpu_seconds), width=10),
     TableColumn("MinCPUNode", lambda row: host_name(), width=10),
@@ -71,20 +73,37 @@ FIELDS = (
     TableColumn("AveCPU", lambda row: _clock(row.use.cpu_seconds), width=10),
     TableColumn("NTasks", lambda row: str(row.job.ntasks), width=8),
     TableColumn("AveCPUFreq", lambda row: "", width=10),
+    TableColumn("ReqCPUFreqMin", lambda row: "Unknown", width=13),
+    TableColumn("ReqCPUFreqMax", lambda row: "Unknown", width=13),
+    TableColumn("ReqCPUFreqGov", lambda row: "Unknown", width=13),
     TableColumn("ConsumedEnergy", lambda row: _joules(row), width=14),
     TableColumn("MaxDiskRead", lambda row: _disk(row.use.read), width=12),
-    TableColumn("AveDiskRead", lambda row: _disk(row.use.read), width=14),
+    TableColumn("MaxDiskReadNode", lambda row: host_name(), width=15),
+    TableColumn("MaxDiskReadTask", lambda row: "0", width=15),
+    TableColumn("AveDiskRead", lambda row: _disk(row.use.read), width=12),
     TableColumn("MaxDiskWrite", lambda row: _disk(row.use.written), width=12),
-    TableColumn("AveDiskWrite", lambda row: _disk(row.use.written), width=14),
+    TableColumn("MaxDiskWriteNode", lambda row: host_name(), width=16),
+    TableColumn("MaxDiskWriteTask", lambda row: "0", width=16),
+    TableColumn("AveDiskWrite", lambda row: _disk(row.use.written), width=12),
     TableColumn("TRESUsageInAve", _tres, width=14),
     TableColumn("TRESUsageInMax", _tres, width=14),
+    TableColumn("TRESUsageInMaxNode", lambda row: "", width=18),
+    TableColumn("TRESUsageInMaxTask", lambda row: "", width=18),
+    TableColumn("TRESUsageInMin", _tres, width=14),
+    TableColumn("TRESUsageInMinNode", lambda row: "", width=18),
+    TableColumn("TRESUsageInMinTask", lambda row: "", width=18),
     TableColumn("TRESUsageInTot", _tres, width=14),
-    TableColumn("TRESUsageOutAve", lambda row: "", width=15),
-    TableColumn("TRESUsageOutTot", lambda row: "", width=15),
+    *(
+        TableColumn(f"TRESUsageOut{how}", lambda row: "", width=19 if "Node" in how or "Task" in how else 15)
+        for how in ("Ave", "Max", "MaxNode", "MaxTask", "Min", "MinNode", "MinTask", "Tot")
+    ),
+    TableColumn("ConsumedEnergyRaw", lambda row: _joules(row), width=17),
+    TableColumn("ReqCPUFreq", lambda row: "Unknown", width=10),
     TableColumn("Nodelist", lambda row: host_name(), width=20),
     TableColumn("Pids", lambda row: ",".join(map(str, row.pids)), width=20),
 )
-_USUAL = ",".join(field.heading for field in FIELDS[:22])
+_NOT_USUAL = ("ConsumedEnergyRaw", "ReqCPUFreq", "Nodelist", "Pids")
+_USUAL = ",".join(field.heading for field in FIELDS if field.heading not in _NOT_USUAL)
 
 
 def answer(words: Sequence[str]) -> str:
