@@ -390,6 +390,7 @@ def test_a_script_for_slurm_has_the_variables_of_the_options_that_it_used(here):
     assert {name: text for name, text in submission.environment.items() if name.startswith("SLURM_")} == {
         "SLURM_NTASKS": "4",
         "SLURM_NPROCS": "4",
+        "SLURM_TASKS_PER_NODE": "4",
         "SLURM_NTASKS_PER_NODE": "4",
         "SLURM_GPUS_PER_NODE": "a100:2",
         "SLURM_MEM_PER_CPU": "2048",
