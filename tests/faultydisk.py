@@ -375,7 +375,7 @@ class FaultyDisk:
         for change in self._changes[:left]:
             names |= {path: file for path, file in change.files.items() if path not in change.dropped}
         for path, file in names.items():
-            if file:
+            if file and os.path.isdir(os.path.dirname(path)):  # else removed with its directory
                 os.link(file, again := f"{path}.restored")
                 os.replace(again, path)
                 with suppress(FileNotFoundError):  # both are names of one file

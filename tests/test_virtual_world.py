@@ -20,6 +20,7 @@ from fgsched.accounting.records import Gap
 from fgsched.domain.errors import StorageError
 from fgsched.domain.times import DAY
 from fgsched.store import Store
+from fgsched.store.recovering import recover
 from fgsched.system import disk
 from live_host import ROOT
 from test_accountant import batch
@@ -329,21 +330,48 @@ def new_queue(folder, device):
     return read
 
 
-@pytest.mark.parametrize("calls", range(8))
+@pytest.mark.parametrize(
+    ("kind", "calls"),
+    [
+        *(("directory", calls) for calls in range(8)),
+        *(("sync", calls) for calls in range(14)),
+        *(("", calls) for calls in range(30)),
+    ],
+)
 @pytest.mark.parametrize("make", [new_accounts, new_queue])
-def test_nothing_relies_on_the_name_of_a_new_file_that_a_failed_sync_of_the_directory_lost(
-    tmp_path, make, calls
-):
-    """The file gets its name, the sync fails, and later syncs succeed without writing the name."""
+def test_nothing_relies_on_a_new_file_whose_name_or_pages_a_failed_sync_lost(tmp_path, make, kind, calls):
+    """Later syncs succeed without writing what the failed one has lost; SQLite ignores some errors, too."""
     for fate in range(4):
         folder = tmp_path / str(fate)
         folder.mkdir()
         with FaultyDisk(folder, random.Random(fate)) as device:
-            device.arm(calls, "EIO", "directory")
+            device.arm(calls, "EIO", kind)
             read = make(folder, device)
+            assert not list(folder.glob("*.new*")), "pages are in a log that nobody will read"
             device.disarm()
             device.restore(is_power=True)
             assert read() == [1, 2]
+
+
+@pytest.mark.parametrize("calls", range(60))
+def test_a_recovered_queue_is_whole_on_the_disk_or_not_recovered(tmp_path, calls):
+    (tmp_path / "disk").mkdir()
+    path = tmp_path / "disk" / "queue.db"
+    with closing(Store(path)) as store:
+        submit(store, 1)
+        submit(store, 2)
+    is_done = False
+    with FaultyDisk(tmp_path / "disk", random.Random(calls)) as device:
+        device.arm(calls, "EIO")
+        with suppress(StorageError):
+            recover(path, started={}, beyond=0, ending="damaged-1", now=9.0)
+            is_done = True
+        device.disarm()
+        device.restore(is_power=True)
+        if not is_done:
+            recover(path, started={}, beyond=0, ending="damaged-2", now=9.0)
+        with closing(Store(path)) as again:
+            assert [job.id for job in again.open_jobs()] == [1, 2]
 
 
 @pytest.mark.parametrize("fate", range(4))

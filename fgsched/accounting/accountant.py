@@ -36,6 +36,7 @@ from fgsched.accounting.records import Minute
 from fgsched.crash import point
 from fgsched.domain.errors import Exit, FgschedError, StorageError
 from fgsched.domain.times import DAY, FOREVER, HOUR, MINUTE
+from fgsched.store import wal
 from fgsched.system import disk, locks
 
 _CHUNK = 1 << 18  # bytes
@@ -227,6 +228,7 @@ def _make(path: Path) -> None:
         disk.remove(path.with_name(f"{new.name}{end}"), missing_ok=True)
     disk.create_file(new, b"", syncs=False)
     Ledger(new).close()
+    wal.refuse_leftover(new)
     if path.exists():
         disk.remove(path)  # an empty file that a crash left
     with suppress(FileExistsError):  # accounts were restored meanwhile

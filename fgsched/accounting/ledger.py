@@ -45,7 +45,6 @@ _SCHEMA = _HOME.joinpath("accounts.sql").read_text()
 SQL = named(_HOME.joinpath("queries.sql").read_text())
 _SETTINGS = (
     "auto_vacuum = INCREMENTAL",  # before anything is written
-    "journal_mode = WAL",
     "synchronous = FULL",
     "foreign_keys = ON",
     "journal_size_limit = 67108864",
@@ -118,6 +117,7 @@ class Ledger:
         self._db.row_factory = sqlite3.Row
         for setting in _SETTINGS:
             self._db.execute(f"PRAGMA {setting}")
+        wal.use(self._db, path)
         _create(self._db, path)
         self._db.execute(SQL["name_accounts"], {"value": os.urandom(4).hex()})
         return str(self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"])

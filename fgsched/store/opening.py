@@ -64,7 +64,8 @@ def examine(path: Path) -> Examined:
     Raises:
         StorageError: with the remedy.
     """
-    is_new = _expect(path)
+    with refusing(path, None):
+        is_new = _expect(path)
     sums = Sums(path)
     with refusing(path, sums):
         wal.write_again(path.with_name(f"{path.name}-wal"))  # durable before anything relies on it
@@ -75,20 +76,18 @@ def examine(path: Path) -> Examined:
 
 
 @contextmanager
-def refusing(path: Path, sums: Sums, remedy: str = RECOVER) -> Iterator[None]:
+def refusing(path: Path, sums: Sums | None, remedy: str = RECOVER) -> Iterator[None]:
     """Convert the errors of a file that cannot be opened into StorageError, and close its checksums."""
     try:
         yield
-    except UNREADABLE as error:
-        sums.close()
-        raise refusal(path, error, remedy) from error
-    except OSError as error:
-        sums.close()
-        raise StorageError(
-            f"{path} cannot be opened: {error}", "Check the disk that contains this file."
-        ) from error
-    except BaseException:
-        sums.close()
+    except BaseException as error:
+        if sums is not None:
+            sums.close()
+        if isinstance(error, UNREADABLE):
+            raise refusal(path, error, remedy) from error
+        if isinstance(error, OSError):
+            cause = f"{path} cannot be opened: {error}"
+            raise StorageError(cause, "Check the disk that contains this file.") from error
         raise
 
 
@@ -339,13 +338,13 @@ def _set_up(db: Connection, path: str) -> None:
         "wal_autocheckpoint = 0",  # before anything is written: Opened makes the checkpoints, with the sums
         "locking_mode = EXCLUSIVE",  # before anything is read: others are locked out and no -shm file exists
         *(["auto_vacuum = INCREMENTAL"] if is_new else []),  # it writes: pages that exist have sums
-        "journal_mode = WAL",
         "synchronous = FULL",  # an acknowledged commit survives a power cut
         "foreign_keys = ON",
         "journal_size_limit = 67108864",
         "temp_store = MEMORY",
     ):
         db.execute(f"PRAGMA {pragma}")
+    wal.use(db, path)
     migrate(db, path)
 
 

@@ -331,6 +331,7 @@ def _fill(
     opened.record.note(1, recovered.last_job)
     recovered.name = opened.record.last.queue
     opened.close()
+    wal.refuse_leftover(queue)
 
 
 class _Rows:

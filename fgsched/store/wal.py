@@ -6,12 +6,14 @@ Frames written since the log was last restarted contain the two salts of the hea
 
 import mmap
 import os
+import sqlite3
 import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from fgsched.domain.errors import StorageError
 from fgsched.store.files import PAGE
 from fgsched.system import disk
 
@@ -66,6 +68,26 @@ def write_again(path: Path, *, in_place: bool = False) -> None:
             disk.remove(path)
             return
         disk.write_again(path, _HEADER + count * _FRAME if count else size, in_place=in_place)
+
+
+def use(db: sqlite3.Connection, path: Path | str) -> None:
+    """Make SQLite write a log. Raises StorageError if it does not.
+
+    Where a write fails, SQLite keeps its other journal and reports no error; with that one, a loss of power
+    takes back the last commit.
+    """
+    if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] not in ("wal", "memory"):
+        raise StorageError(f"{path} cannot be written", "Check the disk that contains this file.")
+
+
+def refuse_leftover(path: Path) -> None:
+    """Refuse a closed file of SQLite that still has a log.
+
+    SQLite ignores the error of the checkpoint at its last close, and keeps the log then: pages are missing in
+    the file, or will be after a loss of power. Raises StorageError.
+    """
+    if path.with_name(f"{path.name}-wal").exists():
+        raise StorageError(f"{path} cannot be written completely", "Check the disk that contains this file.")
 
 
 def newest(path: Path, page: int) -> bytes:
