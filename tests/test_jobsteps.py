@@ -243,7 +243,7 @@ ANSWERS = f"""\
 1.1|sh|main|1|1
 1.1
 State=RUNNING Partition=main NodeList={HOST} Nodes=1 Tasks=1 Name=sh Network=(null) \
-TRES=billing=1,cpu=1,node=1 ResvPorts=(null) CPUFreqReq=Default Dist=Block SrunHost:Pid={HOST}:
+TRES=cpu=1,node=1 ResvPorts=(null) CPUFreqReq=Default Dist=Block SrunHost:Pid={HOST}:
 1.batch|1
 1.0|2
 1.1|1

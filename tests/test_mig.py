@@ -34,7 +34,7 @@ from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, variables
 from fgsched.reports.users import groups_of
 from fgsched.scheduling.placement import is_of_type, is_suitable, place, rooms
 from fgsched.submission.options import several_instances
-from fgsched.views.host import gres, gres_by_type, gres_type
+from fgsched.views.host import gres_by_type, gres_type
 
 MIXED = "sim:1x80G:H100,1x40G:A100-SXM4-40GB:mig=3g.20gb/2x1g.5gb"
 ONLY = "sim:1x40G:A100:mig=3g.20gb/2x1g.5gb"
@@ -176,8 +176,8 @@ def test_a_site_may_share_instances():
 
 def test_slurm_names_an_instance_by_model_and_profile():
     listed = "gpu:h100:1,gpu:a100-sxm4-40gb_3g.20gb:1,gpu:a100-sxm4-40gb_1g.5gb:2"
-    assert (gres_by_type(found(MIXED)), gres(found(MIXED))) == (listed, listed)
-    assert gres(found("sim:2x80G:H100")) == "gpu:2"
+    assert gres_by_type(found(MIXED)) == listed
+    assert gres_by_type(found("sim:2x80G:H100")) == "gpu:h100:2"
     types = dict.fromkeys(map(gres_type, found(MIXED)))
     assert [placed(named(name)) for name in types] == [[0], [110], [111]]
 

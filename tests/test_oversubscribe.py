@@ -27,21 +27,21 @@ def test_a_gpu_with_factor_2_takes_four_halves_with_the_limit_of_a_real_half():
         assert hold == Hold(gpu=0, share=5000, memory=8 * GIB)
         held.append((hold, False))
     short = place(a_demand(5000), rooms([DOUBLE], held, {}), LIMITS)
-    assert (short.reason, short.left, short.capacity) == (Reason.RESOURCES, 0, 2 * WHOLE)
+    assert (short.reason, short.remaining, short.capacity) == (Reason.RESOURCES, 0, 2 * WHOLE)
     assert why(short) == ("needs 0.5 of one GPU; GPU 0 has 0 left (oversubscribed: jobs may hold 2 of it)")
 
 
 def test_a_gpu_without_a_factor_is_full_with_two_halves():
     half = Hold(gpu=0, share=5000, memory=8 * GIB)
     short = place(a_demand(5000), rooms([a_gpu(0)], [(half, False)] * 2, {}), LIMITS)
-    assert (short.reason, short.left, short.capacity) == (Reason.RESOURCES, 0, 0)
+    assert (short.reason, short.remaining, short.capacity) == (Reason.RESOURCES, 0, 0)
     assert "oversubscribed" not in why(short)
 
 
 def test_memory_alone_is_oversubscribed_by_the_same_factor():
     held = [(Hold(gpu=0, share=100, memory=12 * GIB), False)] * 2
     short = place(a_demand(100, 12 * GIB), rooms([DOUBLE], held, {}), LIMITS)
-    assert (short.reason, short.left) == (Reason.GPU_MEMORY, 8 * GIB)
+    assert (short.reason, short.remaining) == (Reason.GPU_MEMORY, 8 * GIB)
     assert place(a_demand(100, 8 * GIB), rooms([DOUBLE], held, {}), LIMITS)[0].memory == 8 * GIB
 
 

@@ -157,7 +157,7 @@ def test_cleaning_is_blamed_only_where_it_would_help():
 def test_a_whole_card_is_never_called_scattered():
     held = [Hold(gpu=0, share=5000, memory=GIB), Hold(gpu=1, share=2500, memory=GIB)]
     found = place(a_demand(WHOLE), free(a_gpu(0), a_gpu(1), holds=held), LIMITS)
-    assert (found.reason, found.gpu, found.left, found.total) == (Reason.RESOURCES, 1, 7500, 12_500)
+    assert (found.reason, found.gpu, found.remaining, found.total) == (Reason.RESOURCES, 1, 7500, 12_500)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ PLACES = {
     "state directory: private to the controller's user": {
         *("accounting/accountant", "accounting/backup", "accounting/guard", "accounting/ledger", "client"),
         *("controller/audit", "controller/decisionlog", "hooks/runner", "mail/mailer", "mail/spool"),
-        *("store/opening", "store/recovering", "store/schema", "store/files", "store/wal"),
+        *("store/opening", "store/recovering", "store/schema", "store/files"),
         *("system/disk", "system/ownhost", "system/paths", "system/runplace"),
     },
     "run directory: of the controller's user, and writable by nobody else": {
@@ -58,7 +58,7 @@ PLACES = {
     },
     "of a user: with the rights of this user only": {
         *("cli/fgctl", "cli/runningjob", "interactive/containers", "interactive/agent", "interactive/link"),
-        *("slurm/running", "slurm/streams", "submission/checks"),
+        *("slurm/running", "slurm/streams", "submission/checks", "python/calls", "python/task"),
     },
     "image or host that root installs: refused unless only root can change it": {"cli/install/run"},
     "new directory with a random name, of this user only": {"cli/doctor", "cli/enforcement"},

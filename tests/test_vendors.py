@@ -24,6 +24,7 @@ NAMED = re.compile(r"nvidia|nvml|cuda", re.IGNORECASE)
 EXCEPTIONS = {
     "cli/doctor.py": "examines this host in the vendor's own words; prints the commands of MIG",
     "cli/enforcement.py": "tests the hook, which is one of CUDA calls",
+    "python/pickling.py": "refuses tensors on a GPU, which the framework calls by CUDA",
     "config/schema.py": "the reference of the settings, from which the manual is made",
 }
 

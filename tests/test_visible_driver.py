@@ -78,7 +78,7 @@ def test_steps_have_the_numbers_of_their_gpus(host, busy):
     options = ("--gpus=2", "--ntasks=2", "--wait", "--quiet", "--output=stepped")
     assert host.run("fgsub", *options, "steps.sh").status == 0
     lines = (host.path / "stepped").read_text().splitlines()
-    assert {line for line in lines if line[0] != "{"} == {"0 0 1,2", "1 1 1,2"}
+    assert {line for line in lines if line[0] != "{"} == {"0 0 1", "1 1 2"}
     [seen] = [json.loads(line) for line in lines if line[0] == "{"]
     assert seen["cuda"] == seen["nvml"] == busy[1:2]
 

@@ -15,7 +15,6 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.views import choices
 from fgsched.views.columns import OF_FGQ, OF_SQUEUE, expanded, ordered
-from fgsched.views.job import EXPECTED
 from fgsched.views.options import QUEUE, QueueOptions
 from fgsched.views.query import Query, absent, query
 
@@ -61,8 +60,7 @@ def _fields(options: QueueOptions) -> Sequence[str]:
     from fgsched.views import documents  # a table does without
 
     if options.slurm_json:
-        names = documents.fields_of_slurm("squeue", documents.form_of(options.slurm_json))
-        return [name for name in names if name not in EXPECTED]
+        return documents.fields_of_slurm("squeue", documents.form_of(options.slurm_json))
     return documents.fields(documents.keys_of("fgq"))
 
 
