@@ -101,10 +101,10 @@ def _opened(examined: Examined) -> Opened:
         adapt(db, path)
         disk.name_again(path, path.with_name(f"{path.name}-wal"))
         opened = Opened(db, _recorded(db, path, examined.beside), path=path, sums=examined.sums)
+        opened.begin(holds=examined.holds)
     except BaseException:
         db.close()
         raise
-    opened.begin(holds=examined.holds)
     return opened
 
 
