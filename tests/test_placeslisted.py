@@ -40,7 +40,7 @@ PLACES = {
     "state directory: private to the controller's user": {
         *("accounting/accountant", "accounting/backup", "accounting/guard", "accounting/ledger", "client"),
         *("controller/audit", "controller/decisionlog", "hooks/runner", "mail/mailer", "mail/spool"),
-        *("store/opening", "store/recovering", "store/schema", "store/files"),
+        *("store/opening", "store/recovering", "store/schema", "store/files", "store/wal"),
         *("system/disk", "system/ownhost", "system/paths", "system/runplace"),
     },
     "run directory: of the controller's user, and writable by nobody else": {

@@ -224,8 +224,7 @@ class Accountant:
 def _make(path: Path) -> None:
     """Make new accounts under another name and link them, so that a reader finds all tables or no file."""
     new = path.with_name(f"{path.name}.new")
-    for end in ("", "-wal", "-shm"):
-        disk.remove(path.with_name(f"{new.name}{end}"), missing_ok=True)
+    wal.remove_database(new)
     disk.create_file(new, b"", syncs=False)
     Ledger(new).close()
     wal.refuse_leftover(new)

@@ -6,7 +6,7 @@ lack commits or are damaged; then ended jobs stay in the queue. Readers compare 
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fgsched.domain.errors import StorageError
@@ -193,7 +193,8 @@ def damage(path: Path) -> str:
 def recover(path: Path, ending: str) -> str:
     """Accept the accounts as they are, with a repaired log; return a report, "" if nothing was changed.
 
-    The files as they were are kept with the suffix `ending`. After an error they are as they were.
+    The files as they were are kept with the suffix `ending`. The accounts file itself is never changed: after
+    an error, a log that is found later still belongs to it.
 
     Raises:
         StorageError: the accounts cannot be read.
@@ -246,10 +247,10 @@ def _mend(path: Path, why: str) -> tuple[tuple[int, ...], Commit]:
     from shutil import copyfile  # 0.2 MiB, and only a repair needs it
 
     log, copy = path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}.recovering")
-    _remove(copy)
+    wal.remove_database(copy)
     try:
         copyfile(path, copy)
-        pages = _mend_log(log, copy.with_name(f"{copy.name}-wal"))
+        pages = wal.copy_mended(log, copy.with_name(f"{copy.name}-wal"))
         commit = _readable(copy, why)
         with closing(sqlite3.connect(copy, isolation_level=None)) as db:
             db.execute("PRAGMA wal_autocheckpoint = 0")
@@ -261,23 +262,8 @@ def _mend(path: Path, why: str) -> tuple[tuple[int, ...], Commit]:
         disk.remove(path.with_name(f"{path.name}-shm"), missing_ok=True)
         disk.sync_directory(path.parent)
     finally:
-        _remove(copy)
+        wal.remove_database(copy)
     return pages, commit
-
-
-def _remove(copy: Path) -> None:
-    for end in ("", "-wal", "-shm"):
-        disk.remove(copy.with_name(f"{copy.name}{end}"), missing_ok=True)
-
-
-def _mend_log(log: Path, copy: Path) -> tuple[int, ...]:
-    """Copy the log, repaired so that SQLite reads all frames; return the pages used although damaged."""
-    with suppress(FileNotFoundError):
-        content = log.read_bytes()
-        mended = wal.mended(content)
-        copy.write_bytes(mended.log if mended else content)
-        return mended.damaged if mended else ()
-    return ()
 
 
 def _rebuild_indexes(db: sqlite3.Connection, why: str) -> None:

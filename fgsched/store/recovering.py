@@ -231,18 +231,14 @@ class Recovered:
     damaged_files: Path  # where the damaged files are; each has the same ending
     name: str = ""  # of the new queue
     rows: dict[str, int] = field(default_factory=dict)  # table -> rows that were saved
-    refused: dict[str, int] = field(
-        default_factory=dict
-    )  # table -> rows that could be read and make no sense
+    refused: dict[str, int] = field(default_factory=dict)  # table -> rows that were read and make no sense
     given_up: list[str] = field(default_factory=list)
-    doubtful: list[int] = field(default_factory=list)  # pages of the log that were damaged, and are used
+    doubtful: tuple[int, ...] = ()  # pages of the log that were damaged, and are used
     commits: int | None = None  # how many are missing; None: not known
     held: list[int] = field(default_factory=list)  # jobs that wait, held
     under_way: list[int] = field(default_factory=list)  # jobs that ran
     without_script: list[int] = field(default_factory=list)  # pending jobs whose scripts are lost
-    missing_jobs: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # first and last id of jobs that are not there
+    missing_jobs: list[tuple[int, int]] = field(default_factory=list)  # first and last id of each gap
     last_job: int = 0
 
 
@@ -279,7 +275,7 @@ def _rebuilt(path: Path, place: Path, *, started: Mapping[int, int], beyond: int
     damaged = place / "damaged.db"
     shutil.copyfile(path, damaged)
     disk.restore_name(path.with_name(f"{path.name}-wal"))
-    doubtful = _copy_log(path.with_name(f"{path.name}-wal"), place / "damaged.db-wal")
+    doubtful = wal.copy_mended(path.with_name(f"{path.name}-wal"), place / "damaged.db-wal")
     beside = _beside(path)
     with closing(Salvage(damaged)) as salvage:
         recovered = Recovered(damaged_files=path, last_job=max(beyond, beside.last_job if beside else 0))
@@ -287,20 +283,6 @@ def _rebuilt(path: Path, place: Path, *, started: Mapping[int, int], beyond: int
         recovered.given_up, recovered.doubtful = salvage.given_up, doubtful
         recovered.commits = _missing(salvage, beside)
     return recovered
-
-
-def _copy_log(log: Path, copy: Path) -> list[int]:
-    """Copy the write-ahead log and repair the copy.
-
-    Return the pages that were damaged and are used as they are.
-    """
-    try:
-        data = log.read_bytes()
-    except FileNotFoundError:
-        return []
-    mended = wal.mended(data)
-    copy.write_bytes(mended.log if mended else data)
-    return sorted(mended.damaged) if mended else []
 
 
 def _beside(path: Path) -> Commit | None:

@@ -90,6 +90,12 @@ def refuse_leftover(path: Path) -> None:
         raise StorageError(f"{path} cannot be written completely", "Check the disk that contains this file.")
 
 
+def remove_database(path: Path) -> None:
+    """Remove a file of SQLite with its log and the log's index, as far as they exist. Raises OSError."""
+    for end in ("", "-wal", "-shm"):
+        disk.remove(path.with_name(f"{path.name}{end}"), missing_ok=True)
+
+
 def newest(path: Path, page: int) -> bytes:
     """Return the content of a page in its last frame, which may be uncommitted; b"" without a frame."""
     with suppress(FileNotFoundError), open(path, "rb") as log:
@@ -121,6 +127,20 @@ def _pages(fd: int, count: int) -> set[int]:
 
 
 # -- a damaged log -----------------------------------------------------------------------------------
+
+
+def copy_mended(log: Path, copy: Path) -> tuple[int, ...]:
+    """Copy a log, if there is one, repaired so that SQLite reads all frames.
+
+    Return the pages that were damaged and are used as they are, in their order. Raises OSError.
+    """
+    try:
+        content = log.read_bytes()
+    except FileNotFoundError:
+        return ()
+    repaired = mended(content)
+    copy.write_bytes(repaired.log if repaired else content)
+    return tuple(sorted(repaired.damaged)) if repaired else ()
 
 
 class Mended(NamedTuple):
