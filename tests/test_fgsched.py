@@ -28,10 +28,9 @@ from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.units import parse_indices
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store.connection import may_lose_commits
-from fgsched.submission.checks import umask
 from fgsched.system import process
 from fgsched.system.ownhost import starting
-from fgsched.system.process import identify
+from fgsched.system.process import identify, umask
 from live_host import PATIENCE, living
 
 

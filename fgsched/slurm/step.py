@@ -9,6 +9,7 @@ from msgspec import Struct
 from fgsched.domain.text import word_list
 from fgsched.gpus import vendors
 from fgsched.lifecycle.jobvariables import translated
+from fgsched.system.process import umask
 
 _AUTOMATIC = word_list(
     """none no rank rank_ldom sockets cores threads ldoms boards ldom core socket thread board"""
@@ -245,7 +246,7 @@ def of_step(step: SrunStep, environ: Mapping[str, str], number: int, gpus: list[
         "SLURM_GTIDS": ",".join(map(str, range(step.tasks))),
         "SLURM_DISTRIBUTION": step.distribution or _usual_distribution(step),
         "SLURM_OOM_KILL_STEP": "0",
-        "SLURM_UMASK": f"{_umask():04o}",
+        "SLURM_UMASK": f"{umask():04o}",
         "SLURM_CLUSTER_NAME": "fgsched",
         **({"SLURM_JOB_NAME": step.job_name} if step.job_name else {}),
         **({"SLURM_NTASKS_PER_TRES": step.per_gpu} if step.per_gpu else {}),
@@ -261,12 +262,6 @@ _OF_OTHER_STEPS = ("SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "SLURM_TRES_PER_TASK
 def _usual_distribution(step: SrunStep) -> str:
     """Return what Slurm names if no option does: one task is dealt out, several fill the node."""
     return "cyclic" if step.tasks == 1 and (step.has_tasks or not step.has_cpus) else "block"
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _of_cpus(step: SrunStep) -> dict[str, str]:

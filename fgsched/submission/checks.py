@@ -17,6 +17,7 @@ from fgsched.lifecycle.containers import choose, is_path
 from fgsched.lifecycle.filenames import PatternValues, expand, needs_the_job
 from fgsched.lifecycle.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
 from fgsched.submission.options import AnySetting, unexpanded
+from fgsched.system.process import umask
 
 STDIN = "standard input"
 _OPEN = ("/dev/fd/", "/proc/self/fd/")
@@ -328,13 +329,6 @@ def account(environ: Mapping[str, str]) -> tuple[str, str]:
     except KeyError:
         return str(os.getuid()), environ.get("HOME", "/")
     return entry.pw_name, entry.pw_dir
-
-
-def umask() -> int:
-    """Return the umask. Reading it sets it for a moment, so the process must have no other threads."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def rlimits() -> tuple[tuple[int, int, int], ...]:

@@ -81,6 +81,13 @@ def boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
+def umask() -> int:
+    """Return the umask. Reading it sets it for a moment, so the process must have no other threads."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
 def identify(pid: int) -> Identity | None:
     """Return the identity of the process with this pid, or None if there is none or it is a zombie.
 
