@@ -63,11 +63,11 @@ class Window(Struct, frozen=True):
 def fgacct(options: AccountOptions) -> int:
     """Show accounting data of ended and running jobs."""
     is_slurm = said_by("fgacct") == "sacct"
-    known = columns.ACCOUNTS_OF_SACCT if is_slurm else columns.ACCOUNTS_OF_FGACCT
+    columns_of_command = columns.ACCOUNTS_OF_SACCT if is_slurm else columns.ACCOUNTS_OF_FGACCT
     if options.helpformat:
-        write(_field_list(known.all))
+        write(_field_list(columns_of_command.all))
         return Exit.DONE
-    form = columns.of_accounts(_format(options), _unit(options), known)
+    form = columns.of_accounts(_format(options), _unit(options), columns_of_command)
     whole, named = steps.split(options.jobs)
     all_steps = options.all_steps and not options.allocations
     selection = _asked(form, options, wants_steps=bool(named) or all_steps or bool(options.slurm_json))

@@ -60,8 +60,8 @@ class JobArray(Sequence[JobHandle[T]], Generic[T]):
         until = None if timeout is None else time.monotonic() + timeout
         results: list[Any] = []
         for job in self._jobs:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            results.append(_outcome(job, left) if return_exceptions else job.result(left))
+            remaining = None if until is None else max(0.0, until - time.monotonic())
+            results.append(_outcome(job, remaining) if return_exceptions else job.result(remaining))
         return results
 
     def as_completed(self, timeout: float | None = None) -> "Completed[T]":

@@ -127,11 +127,11 @@ def _gpu_out_of_memory(info: JobInfo) -> errors.JobError:
     if report is None:
         return _error(errors.GpuOutOfMemory, info, "its GPU memory did not suffice")
     needed = -(-(report.held + report.asked) // GIBIBYTE)
-    asked = f"it asked for {format_mebibytes(report.asked)} more" if report.asked else "it held more"
+    excess = f"it asked for {format_mebibytes(report.asked)} more" if report.asked else "it held more"
     return _error(
         errors.GpuOutOfMemory,
         info,
-        f"{asked}, held {format_mebibytes(report.held)} of {format_mebibytes(report.limit)} of GPU memory; "
+        f"{excess}, held {format_mebibytes(report.held)} of {format_mebibytes(report.limit)} of GPU memory; "
         f'for the next run: gpu_mem="{needed}G"',
         asked=report.asked,
         held=report.held,

@@ -172,8 +172,10 @@ def _tasks(options: Mapping[str, str], environ: Mapping[str, str], cpus: int) ->
     of_job = environ.get("SLURM_NTASKS") or ("" if "SLURM_JOB_ID" in environ else environ.get("FG_NTASKS"))
     if of_job:
         return True, _number({}, "ntasks", of_job)
-    said = "cpus-per-task" in options or environ.get("SLURM_TRES_PER_TASK") or "SRUN_CPUS_PER_TASK" in environ
-    return False, max(1, int(environ.get("FG_CPUS_ON_NODE") or 1) // cpus) if said else 1
+    has_cpus = (
+        "cpus-per-task" in options or environ.get("SLURM_TRES_PER_TASK") or "SRUN_CPUS_PER_TASK" in environ
+    )
+    return False, max(1, int(environ.get("FG_CPUS_ON_NODE") or 1) // cpus) if has_cpus else 1
 
 
 def _number(options: Mapping[str, str], name: str, default: str) -> int:

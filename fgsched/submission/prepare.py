@@ -328,9 +328,9 @@ class SubmissionPreparer:
         key = (script, *((setting.option.name, setting.text) for setting in settings))
         plan = self._plans.get(key)
         if plan is None:
-            given = options.with_tres(Settings({**script.settings, **before}))
-            notes = [*self._known_partition(given), *self._known_reservation(given)]
-            plan = self._plan(script, Settings(self._of_partition(given) | given), words[1:], line)
+            chosen = options.with_tres(Settings({**script.settings, **before}))
+            notes = [*self._known_partition(chosen), *self._known_reservation(chosen)]
+            plan = self._plan(script, Settings(self._of_partition(chosen) | chosen), words[1:], line)
             all_warnings = (*plan.warnings, *warnings, *notes)
             plan = self._plans[key] = _recorded(structs.replace(plan, warnings=all_warnings), self._is_slurm)
             return plan

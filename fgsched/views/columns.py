@@ -51,7 +51,8 @@ class QueueColumns(NamedTuple):
     def by_name(self, name: str) -> TableColumn | None:
         """Return the column that -O calls `name`, in any case; None: it was reported. Raises BadUsage."""
         if name.lower() not in self.names:
-            remedy = "There are: " + " ".join(dict.fromkeys(one.names[0] for one in self.names.values()))
+            names = dict.fromkeys(column.names[0] for column in self.names.values())
+            remedy = f"There are: {' '.join(names)}"
             self._refuse(name.partition(":")[0], f"unknown field {shown(name)} in the format", remedy)
         return self.names.get(name.lower())
 
