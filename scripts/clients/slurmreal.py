@@ -11,6 +11,7 @@ import difflib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -211,6 +212,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=ROOT, help="the root with Slurm")
     chosen = parser.parse_args()
     unexplained = count = 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that Slurm and the controller are stopped
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-real.", dir="/tmp")))
         for name in ("real", "own"):
