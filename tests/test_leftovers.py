@@ -16,16 +16,21 @@ from live_host import ROOT, Home
 
 CONFTEST = "import leftovers\nleftovers._PATIENCE = 1.0\nfrom leftovers import pytest_cmdline_main\n"
 LEAVES = """
-import os, subprocess
+import os
 
 def test_that_leaves_a_process():
+    read, write = os.pipe()
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            open({pid!r}, "w").write(f"{{os.getpid()}}\\n")
+            os.write(write, str(os.getpid()).encode())
             os.execve("/bin/sleep", ["sleep", "1000001"], {{}})
         os._exit(0)
     os.wait()
+    os.close(write)
+    pid = os.read(read, 20).decode()
+    assert os.read(read, 1) == b""  # closed by exec: the process has its name
+    open({pid!r}, "w").write(pid + "\\n")
     {then}
 """
 LEAVES_A_CONTROLLER = """
