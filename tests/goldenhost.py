@@ -479,7 +479,7 @@ def _settled(host: GoldenHost, text: str) -> str:
 
 _VARYING = (
     (r"(?m)^(\S.*  HOST) +(?=\S+( \S+)?$)", r"\1  "),  # of the head of a report, as wide as the name lets it
-    (r'"rlimits": \[.*?\]\s*\]', '"rlimits": LIMITS'),
+    (r'(?s)"rlimits": \[.*?\]\s*\]', '"rlimits": "LIMITS"'),
     (r"(?m)^(\S+\.batch\|+)\S+$", r"\1FIGURES"),  # of a process that runs
     (r"CPULoad=\S+", "CPULoad=LOAD"),
     (r"(?m)^   OS=.* $", "   OS=SYSTEM "),
