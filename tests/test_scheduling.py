@@ -232,6 +232,67 @@ def test_the_share_of_a_job_that_names_memory_is_counted_as_the_card_gives_it():
             assert len(decided.starts) == starts
 
 
+def test_a_job_starts_on_the_card_that_leaves_the_first_job_its_place_within_a_limit():
+    """Half of the small card is too much beside the first job, an eighth of the large one is not."""
+    policy = Policy(partitions=(Partition(name="main", total=Limits(share=14_000)),))
+    held = (Hold(gpu=0, share=2500, memory=GIB), Hold(gpu=1, share=2500, memory=GIB))
+    busy = [Running(a_demand(1, gpus=2), held, 100.0, "other")]
+    jobs = [QueuedJob(1, a_demand(WHOLE), 50), QueuedJob(2, a_demand(memory=8 * GIB), 50, since=1.0)]
+    decided = mixed(jobs, busy, policy, memories=(16, 64))
+    assert [(start.job_id, start.holds[0].gpu) for start in decided.starts] == [(2, 1)]
+
+
+def mixed(jobs, busy, policy, *, memories):
+    """A plan for GPUs of these sizes (GiB)."""
+    gpus = [a_gpu(index, memory=size * GIB) for index, size in enumerate(memories)]
+    free = rooms(gpus, [(hold, False) for job in busy for hold in job.holds], {})
+    order = PriorityBasis(policy=policy)
+    return plan(Queue(jobs, order), busy, free, HostRoom(12, 2**50), limits=LIMITS, now=0.0)
+
+
+by_memory = st.tuples(
+    st.integers(1, 3), st.sampled_from([0, 2500, 6000, WHOLE]), st.sampled_from([4, 8, 16, 30])
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    wishes=st.lists(
+        st.tuples(by_memory, st.integers(1, 60), st.sampled_from(["a", "b"])), min_size=2, max_size=8
+    ),
+    limits=st.builds(
+        Limits,
+        running=st.sampled_from([0, 3]),
+        share=st.sampled_from([0, 8000, 12_000, 17_000]),
+        gpu_seconds=st.sampled_from([0, 20, 60]),
+    ),
+    taken=st.lists(st.sampled_from([0, 2000, 5000]), min_size=4, max_size=4),
+)
+def test_every_job_that_a_plan_does_not_start_has_a_reason(wishes, limits, taken):
+    """Whatever the plan started after it had refused the job."""
+    policy = Policy(partitions=(Partition(name="a", total=limits), Partition(name="b", is_default=False)))
+    memories = (16, 16, 40, 64)
+    busy = [
+        Running(
+            a_demand(share),
+            (Hold(gpu=gpu, share=share, memory=memories[gpu] * GIB * share // WHOLE),),
+            30.0,
+            "b",
+        )
+        for gpu, share in enumerate(taken)
+        if share
+    ]
+    jobs = [
+        QueuedJob(
+            number, a_demand(share, size * GIB, gpus=gpus), seconds, partitions=(name,), since=float(number)
+        )
+        for number, ((gpus, share, size), seconds, name) in enumerate(wishes, 1)
+    ]
+    decided = mixed(jobs, busy, policy, memories=memories)
+    started = {start.job_id for start in decided.starts}
+    assert not [job for job in jobs if job.id not in started and decided.shortfall(job.kind) is None]
+
+
 def test_a_reservation_is_made_only_where_somebody_behind_has_to_mind_it():
     policy = Policy(partitions=(Partition(name="main"),))
     busy = [Running(a_demand(5000), (Hold(gpu=0, share=5000, memory=1),), 100.0)]

@@ -8,7 +8,7 @@ from fgsched.domain.policy import Partition, Policy
 from fgsched.domain.states import Reason
 from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.limits import Key, LimitedUser, LimitUsage, Scope, UsageCount, partition_rule
-from fgsched.scheduling.placement import HostRoom, Room, charged, cost
+from fgsched.scheduling.placement import HostRoom, Room, charged, cost, fits
 from fgsched.scheduling.queue import ClassQueue, JobClass
 from fgsched.scheduling.reservations import (
     BackfillReservation,
@@ -178,36 +178,55 @@ class Capacity:
         if isinstance(place, Shortfall):
             self._full.add((demand, name, self._visibility(kind)))
             return self.reserved_for_others(kind, name, demand) or place
-        if self._usage.has_limits and demand.gpus and not demand.share:
-            rooms, place = self._affordable(kind, name, rooms, place)
-        until, pool = self._until(kind), kind.reservation
-        relevant = [backfill for backfill in self.backfills.values() if not backfill.is_over(until)]
-        if not all(backfill.allows(demand, place, until, pool) for backfill in relevant):
+        relevant = self._relevant(kind)
+        if not all(
+            backfill.allows(demand, place, self._until(kind), kind.reservation) for backfill in relevant
+        ):
             place = self._place_beside(kind, rooms, limits, relevant)
-        if not isinstance(place, Shortfall) and self._usage.has_limits:
-            usage = self._usage_of(kind, name, place)
-            if (shortfall := self._usage.blocking_limit(*usage)) is not None:
-                return shortfall
-            if any(self.uses_up_limit_of(backfill, usage) for backfill in self.backfills.values()):
-                return Shortfall(Reason.RESERVED_FOR_TOP)
-        return place
+        if isinstance(place, Shortfall) or not self._usage.has_limits:
+            return place
+        shortfall = self._limit_shortfall(kind, name, place)
+        return place if shortfall is None else self._cheaper(kind, name, rooms) or shortfall
+
+    def _relevant(self, kind: JobClass) -> list[BackfillReservation]:
+        """Return the backfill reservations that begin before a job of the class ends."""
+        until = self._until(kind)
+        return [backfill for backfill in self.backfills.values() if not backfill.is_over(until)]
+
+    def _limit_shortfall(self, kind: JobClass, name: str, holds: Sequence[Hold]) -> Shortfall | None:
+        """Return the limit that prevents a job of the class with these holds, or None."""
+        usage = self._usage_of(kind, name, holds)
+        if (shortfall := self._usage.blocking_limit(*usage)) is not None:
+            return shortfall
+        if any(self.uses_up_limit_of(backfill, usage) for backfill in self.backfills.values()):
+            return Shortfall(Reason.RESERVED_FOR_TOP)
+        return None
 
     def uses_up_limit_of(self, backfill: BackfillReservation, usage: LimitUsage) -> bool:
         """Tell whether a job with this usage would use up a limit that a reserved job needs."""
         limit_usage = backfill.usage if backfill.at < math.inf else None
         return limit_usage is not None and not self._usage.has_room_beside(limit_usage, usage)
 
-    def _affordable(
-        self, kind: JobClass, name: str, rooms: Sequence[Room], holds: tuple[Hold, ...]
-    ) -> tuple[Sequence[Room], tuple[Hold, ...]]:
-        """Restrict the GPUs so that the job stays within the limits; return all of them if none is left."""
-        limits, gpus, affordable = self._limits[name], kind.demand.gpus, []
-        for room in rooms:
-            costs = [cost(kind.demand, room.gpu, limits.share_step)] * gpus
-            if self._usage.blocking_limit(*self._usage_of(kind, name, costs)) is None:
-                affordable.append(room)
-        place = attempt(kind.demand, affordable, self._host, limits) if len(affordable) >= gpus else None
-        return (rooms, holds) if place is None or isinstance(place, Shortfall) else (affordable, place)
+    def _cheaper(self, kind: JobClass, name: str, rooms: Sequence[Room]) -> tuple[Hold, ...] | None:
+        """Return holds within the limits on GPUs that cost less than the preferred ones, or None.
+
+        The most expensive GPUs are left out first. The last attempt is the cheapest GPUs: if these exceed a
+        limit, so do all others, now and after later jobs of the plan have taken some of them.
+        """
+        demand, limits = kind.demand, self._limits[name]
+        backfills = [backfill for backfill in self._relevant(kind) if backfill.pool == kind.reservation]
+        costs = sorted(
+            (hold.share, charged(hold, room.gpu.usable), position)
+            for position, room in enumerate(rooms)
+            if (hold := fits(demand, room, limits)) and all(backfill.has_room(hold) for backfill in backfills)
+        )
+        for count in range(len(costs) - 1, demand.gpus - 1, -1):
+            if count > demand.gpus and costs[count - 1][:2] == costs[count][:2]:
+                continue
+            place = attempt(demand, [rooms[position] for *_, position in costs[:count]], self._host, limits)
+            if not isinstance(place, Shortfall) and self._limit_shortfall(kind, name, place) is None:
+                return place
+        return None
 
     def _place_beside(
         self,
