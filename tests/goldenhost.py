@@ -9,7 +9,6 @@ import re
 import select
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -63,16 +62,16 @@ state = "down"
 
 
 class GoldenHost(Home):
-    """A home whose commands and controller see the time that `at` sets."""
+    """A home whose commands and controller see the time that `at` sets, on a host of one name in a domain."""
 
     _library: Path
     _now: Path
 
     def build(self, place: Path) -> None:
-        """Compile the clock into `place`."""
-        self._library, self._now = place / "fakeclock.so", place / "now"
-        source = Path(__file__).with_name("fakeclock.c")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-o", self._library, source], check=True)
+        """Compile the clock and the name of the host into `place`."""
+        self._library, self._now = place / "fake.so", place / "now"
+        sources = [Path(__file__).with_name(name) for name in ("fakeclock.c", "fakename.c")]
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", self._library, *sources], check=True)
         self.at(0)
 
     def at(self, seconds: int) -> None:
@@ -85,8 +84,9 @@ class GoldenHost(Home):
 
     @property
     def environ(self) -> dict[str, str]:
-        clock = {"LD_PRELOAD": str(self._library), "FAKE_CLOCK": str(self._now)}
-        return super().environ | clock | {"FG_SLURM_ENV": "1", "COLUMNS": "200"}
+        fake = {"FAKE_CLOCK": str(self._now), "FAKE_NAME": "HOST.example.org"}
+        ours = {"LD_PRELOAD": str(self._library), "FG_SLURM_ENV": "1", "COLUMNS": "200"}
+        return super().environ | fake | ours
 
     def kill_controller(self) -> None:
         """End the controller at once; its jobs go on."""
@@ -380,6 +380,7 @@ _REPORTS = {  # of the accounts: of ended jobs that are no longer in the queue
     "fgreport-failures": ("fgreport", "failures", "--since", "2026-01-05"),
     "fgreport-waits": ("fgreport", "waits", "--since", "2026-01-05"),
 }
+_IN_A_JOB = {"variables": ("fgrun", "sh", "-c", "env -u FAKE_NAME | grep HOST | sort")}
 _DOCUMENTS = {
     "fgq-json": ("fgq", "-t", "all", "-r", "--json"),
     "fgacct-json": ("fgacct", "-a", "-S", "2026-01-05", "--json"),
@@ -431,7 +432,7 @@ def moved(host: GoldenHost) -> dict[str, str]:
     move(host)
     texts = outputs(host, _OF_MOVED)
     host.at(4000)  # reports are of whole hours
-    texts |= {name: _settled(host, _run(host, words)) for name, words in _REPORTS.items()}
+    texts |= {name: _settled(host, _run(host, words)) for name, words in (_REPORTS | _IN_A_JOB).items()}
     return {f"moved-{name}": text for name, text in texts.items()}
 
 
@@ -464,12 +465,11 @@ def _table(host: GoldenHost, name: str) -> str:
 
 
 def _settled(host: GoldenHost, text: str) -> str:
-    """Replace what differs between two runs: paths, the host's name, limits and figures of processes."""
+    """Replace what differs between two runs: paths, limits and figures of processes."""
     for value, word in (
         (str(host.places.run.resolve()), "RUN"),
         (str(host.path), "HOME"),
         (str(Path(sys.executable)), "PYTHON"),
-        (socket.gethostname(), "HOST"),
     ):
         text = text.replace(value, word)
     for pattern, word in _VARYING:
@@ -478,7 +478,6 @@ def _settled(host: GoldenHost, text: str) -> str:
 
 
 _VARYING = (
-    (r"(?m)^(\S.*  HOST) +(?=\S+( \S+)?$)", r"\1  "),  # of the head of a report, as wide as the name lets it
     (r'(?s)"rlimits": \[.*?\]\s*\]', '"rlimits": "LIMITS"'),
     (r"(?m)^(\S+\.batch\|+)\S+$", r"\1FIGURES"),  # of a process that runs
     (r"CPULoad=\S+", "CPULoad=LOAD"),

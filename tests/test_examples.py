@@ -13,6 +13,7 @@ from fgsched.system.paths import Paths
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
+HOST = os.uname().nodename.partition(".")[0]
 pytestmark = pytest.mark.compiler  # jobs need the spawner
 
 
@@ -32,9 +33,8 @@ def output(home, name):
 
 def test_hello_tells_its_share(home):
     (job_id,) = submitted(home.run("fgsub", str(EXAMPLES / "hello.sh"), "one", "two words"))
-    host = os.uname().nodename
     assert output(home, f"fg-{job_id}.out") == [
-        f"job {job_id} on {host}: 0.25 of GPU 0, 4096 MiB of its memory",
+        f"job {job_id} on {HOST}: 0.25 of GPU 0, 4096 MiB of its memory",
         "arguments: one two words",
     ]
 
@@ -44,7 +44,7 @@ def test_a_script_for_slurm_runs_unchanged(home):
     (job_id,) = submitted(done)
     assert done.err == ""
     assert output(home, f"slurm-{job_id}.out") == [
-        f"job {job_id} (from-slurm) on {os.uname().nodename}",
+        f"job {job_id} (from-slurm) on {HOST}",
         "GPUs 0, 1 CPU",
     ]
 

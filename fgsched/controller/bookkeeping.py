@@ -6,7 +6,6 @@ wait in the queue. Samples wait in memory; above a limit the oldest are dropped,
 """
 
 import logging
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +37,7 @@ from fgsched.store import Store
 from fgsched.store.store import Unreadable
 from fgsched.system.paths import Paths
 from fgsched.system.process import Watch
+from fgsched.views.display import host_name
 
 LOST = "samples could not be stored"
 
@@ -383,7 +383,7 @@ class Accounts:
         """Look up moved jobs in the accounts; `jobtable` returns the present table."""
         self.past_jobs = PastJobs(places.accounts)
         store.use_moved(self.past_jobs)
-        self._mover = Mover(store, self.past_jobs, Site(jobtable, socket.gethostname()), config.move_after)
+        self._mover = Mover(store, self.past_jobs, Site(jobtable, host_name()), config.move_after)
         self.bookkeeper = Bookkeeper(accountant, self._mover, time.monotonic) if accountant else None
         self._store = store
 

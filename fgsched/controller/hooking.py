@@ -2,7 +2,6 @@
 
 import logging
 import re
-import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from fgsched.launch.launcher import LaunchCheck, PendingLaunch
 from fgsched.lifecycle.jobvariables import common_variables
 from fgsched.store import GpuAllocation
 from fgsched.system.process import Watch
+from fgsched.views.display import host_name
 
 _LONGEST = 128  # characters of a value
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.@+=:-]")
@@ -107,7 +107,7 @@ class SitePrograms:
         self._runner, self._report = HookRunner(lock, watch), report
         self._relay = RelayProcess(mode, watch)
         self._ending: set[int] = set()  # jobs whose epilog runs
-        self._host = socket.gethostname()
+        self._host = host_name()
 
     # -- the edges ------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ the mailer has reported that it is durable in the queue of mails.
 
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -29,6 +28,7 @@ from fgsched.mail.spool import Spool
 from fgsched.store.rows import ArraySum
 from fgsched.store.store import Unreadable
 from fgsched.system.helper import Helper
+from fgsched.views.display import host_name
 
 # -- the mailer ----------------------------------------------------------------------------------------
 
@@ -401,7 +401,7 @@ class MailerControl:
         is_on = self._mailer is not None and self._mailer.settings.way != "off"
         put = self._mailer.post if self._mailer is not None and is_on else None
         most = self._mailer.settings.most_per_hour if self._mailer is not None else 0
-        self._job_mails.connect(put, socket.gethostname(), most_per_hour=most)
+        self._job_mails.connect(put, host_name(), most_per_hour=most)
 
     def configure(self, settings: MailSettings) -> None:
         """Use changed settings."""

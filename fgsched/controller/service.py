@@ -76,6 +76,7 @@ from fgsched.system.paths import Paths
 from fgsched.system.process import Watch, boot_id
 from fgsched.system.sdnotify import ServiceManager
 from fgsched.system.spaces import Scratch, Spaces
+from fgsched.views.display import host_name
 from fgshim import library, spawner
 
 # -- the parts that launch jobs --------------------------------------------------------------------
@@ -171,7 +172,7 @@ def launch_context(
         run / "containers.conf", [str(places.run)], str(library()), vendor.selecting, preload=bool(mounts.how)
     )
     return LaunchContext(
-        host=socket.gethostname(),
+        host=host_name(),
         run=str(run),
         hook=str(library()),
         tmp=config.tmp,

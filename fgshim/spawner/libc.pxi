@@ -117,6 +117,7 @@ cdef extern from "kernel.h" nogil:
     int strcmp(const char *one, const char *other)
     int strncmp(const char *one, const char *other, size_t most)
     char *strchr(const char *text, int c)
+    size_t strcspn(const char *text, const char *any)
     char *strstr(const char *text, const char *part)
     char *strrchr(const char *text, int c)
     void *memchr(const void *where, int c, size_t length)

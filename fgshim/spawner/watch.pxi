@@ -39,6 +39,7 @@ cdef void write_notice(const Slot *slot, const char *why) noexcept nogil:
     cdef long seconds = time(NULL)
     host[0] = host[sizeof(host) - 1] = 0
     gethostname(host, sizeof(host) - 1)
+    host[strcspn(host, b".")] = 0
     strftime(when, sizeof(when), b"%Y-%m-%dT%H:%M:%S", localtime_r(&seconds, &local))
     snprintf(line, sizeof(line), b"*** JOB %lu ON %s CANCELLED AT %s%s ***", <unsigned long> slot.head.job, host, when,
              why)

@@ -1,7 +1,6 @@
 """Describe the controller: version, host, directories, enforcement and log of decisions."""
 
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ from fgsched.system.hostusers import HostUsers
 from fgsched.system.nice import hard_limits
 from fgsched.system.paths import Paths
 from fgsched.system.spaces import Spaces
+from fgsched.views.display import host_name
 
 
 class ControllerInfo(Struct, frozen=True):
@@ -67,7 +67,7 @@ class ControllerInfo(Struct, frozen=True):
             unresolved_pids=list(self.unresolved_pids()),
             earlier_jobs=self.earlier_jobs(),
             started_at=self.started_at,
-            host=socket.gethostname(),
+            host=host_name(),
             host_memory_held_by=f"cgroup {memory.kind}" if memory.kind else "",
             host_memory_note=memory.note,
             pids_held=bool(self.pids and self.pids.kind),

@@ -4,7 +4,6 @@ Accountant and reporter do the work, and the client waits.
 """
 
 import os
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +32,7 @@ from fgsched.domain.errors import (
 from fgsched.reports.request import WITHOUT_NAMES, Made, ReporterProcess, ReportRequest
 from fgsched.server import ClientConnection
 from fgsched.system.safeopen import refuse_unless_safe
+from fgsched.views.display import host_name
 
 
 class AccountsHandlers:
@@ -167,7 +167,7 @@ class ReportHandlers:
             user=user,
             by=call.by,
             rows=call.rows,
-            host=socket.gethostname().partition(".")[0],
+            host=host_name(),
             weights=dict(config.weights),
             quotas={
                 name: 60.0 * account.gpu_minutes
