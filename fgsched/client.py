@@ -79,7 +79,7 @@ class Client:
 
     def __init__(
         self,
-        places: Paths,
+        paths: Paths,
         *,
         may_start: bool = True,
         is_prompt: bool = False,
@@ -91,7 +91,7 @@ class Client:
         `names_variables`: before the first request, name on a terminal the variables that the controller does
         not have. False: the command names them itself, also in its output to a file.
         """
-        self.places = places
+        self.paths = paths
         self._may_start, self._is_prompt = may_start, is_prompt
         self._names_variables = names_variables
         self._socket: socket.socket | None = None
@@ -191,12 +191,12 @@ class Client:
 
     def watch(self, ids: Sequence[int | str]) -> "Watch":
         """Open a separate connection that reports the end of jobs."""
-        return Watch(self.places, ids, may_start=self._may_start)
+        return Watch(self.paths, ids, may_start=self._may_start)
 
     def _whose(self) -> str:
         """Name the controller for a message, with its pid if known."""
         if self._socket is None:
-            return str(self.places.socket)
+            return str(self.paths.socket)
         return f"pid {_credentials(self._socket)[0]}"
 
     def _connect(self, until: float | None) -> bool:
@@ -204,7 +204,7 @@ class Client:
         if self._socket is not None:
             return False
         limit = until if self._is_prompt else None
-        self._socket, self._in = connect(self.places, may_start=self._may_start, until=limit), b""
+        self._socket, self._in = connect(self.paths, may_start=self._may_start, until=limit), b""
         self.was_there = True
         return True
 
@@ -252,10 +252,10 @@ class Watch:
     """A watch on the end of jobs that survives a restart of the controller."""
 
     def __init__(
-        self, places: Paths, ids: Sequence[int | str], *, may_start: bool, any_will_do: bool = False
+        self, paths: Paths, ids: Sequence[int | str], *, may_start: bool, any_will_do: bool = False
     ) -> None:
         """`any_will_do`: the first end ends it; then it sends no progress."""
-        self._places, self._may_start = places, may_start
+        self._paths, self._may_start = paths, may_start
         self._request = codec.encode_call(
             protocol.Wait(ids=list(ids), any=any_will_do, progress=not any_will_do)
         )
@@ -305,7 +305,7 @@ class Watch:
     def _connect(self, timeout: float) -> bool:
         """Connect and send the request; return False if the controller is starting for so many seconds."""
         try:
-            sock = connect(self._places, may_start=self._may_start, until=time.monotonic() + timeout)
+            sock = connect(self._paths, may_start=self._may_start, until=time.monotonic() + timeout)
         except TimedOut:
             return False
         self._socket, self._in = sock, b""
@@ -340,7 +340,7 @@ def _credentials(sock: socket.socket) -> tuple[int, int, int]:
     return pid, uid, gid
 
 
-def find_places() -> Paths:
+def find_paths() -> Paths:
     return Paths.find(os.environ, os.geteuid())
 
 
@@ -349,7 +349,7 @@ def _after(seconds: float | None) -> float | None:
     return None if seconds is None else time.monotonic() + seconds
 
 
-def connect(places: Paths, *, may_start: bool = True, until: float | None = None) -> socket.socket:
+def connect(paths: Paths, *, may_start: bool = True, until: float | None = None) -> socket.socket:
     """Connect to the controller; in user mode start it first, unless `may_start` is false.
 
     A controller that is starting is awaited: `until` a time on the monotonic clock, or for ten minutes.
@@ -359,39 +359,39 @@ def connect(places: Paths, *, may_start: bool = True, until: float | None = None
         TimedOut: the controller is still starting.
         Unreachable: it accepts no connections, or something else is in the place of its socket.
     """
-    places.check(os.geteuid())
-    if places.mode == "user":
-        refuse_another_host(places.state, only_other_boots=True)
-    patience = _StartPatience(places, until)
+    paths.check(os.geteuid())
+    if paths.mode == "user":
+        refuse_another_host(paths.state, only_other_boots=True)
+    patience = _StartPatience(paths, until)
     patience.wait_while_starting()
     try:
-        return _dial(places)
+        return _dial(paths)
     except PermissionError:
         raise Unreachable(
-            f"no permission on the controller's socket {places.socket}",
+            f"no permission on the controller's socket {paths.socket}",
             "The socket belongs to another user. Set FG_HOME to the home of your own controller.",
         ) from None
     except (FileNotFoundError, ConnectionRefusedError):
-        if places.mode == "system":
-            raise _absent(places, _start_of_the_host()) from None
+        if paths.mode == "system":
+            raise _absent(paths, _start_of_the_host()) from None
         if not may_start:
-            raise _absent(places, "fgsched start") from None
+            raise _absent(paths, "fgsched start") from None
     except OSError as error:
         if error.errno != errno.ELOOP:  # a lost connection is another matter
             raise
-        raise _absent(places, "fgsched start") from None
-    _refuse_by_sudo(places)
-    _start_if_absent(places, (), patience)
+        raise _absent(paths, "fgsched start") from None
+    _refuse_by_sudo(paths)
+    _start_if_absent(paths, (), patience)
     try:
-        return _dial(places)
+        return _dial(paths)
     except OSError as error:
         raise Unreachable(f"the controller has just started and does not answer: {error.strerror}") from None
 
 
-def _refuse_by_sudo(places: Paths) -> None:
+def _refuse_by_sudo(paths: Paths) -> None:
     """Refuse to start a controller of root's for a command that a user typed with sudo. Raises NotRunning."""
     user = os.environ.get("SUDO_USER", "")
-    if os.geteuid() == 0 and user not in ("", "root") and not places.is_named:
+    if os.geteuid() == 0 and user not in ("", "root") and not paths.is_named:
         raise NotRunning(
             "root has no controller, and this host has none for all users",
             f"Without sudo the command asks the controller of {clean(user)}. For all users: fgsched init. "
@@ -405,8 +405,8 @@ class _StartPatience:
     After some seconds a message about the wait is printed, unless the caller has limited it.
     """
 
-    def __init__(self, places: Paths, until: float | None = None) -> None:
-        self._places, self._until = places, until
+    def __init__(self, paths: Paths, until: float | None = None) -> None:
+        self._paths, self._until = paths, until
         self._since = time.monotonic()
         self._is_told = False
         self.why = ""  # the command waits, if no controller shows that it is starting
@@ -419,7 +419,7 @@ class _StartPatience:
 
     def wait_while_starting(self) -> None:
         """Wait until no controller is starting. Raises TimedOut."""
-        while pid := starting(self._places.refreshed(os.geteuid()).socket):
+        while pid := starting(self._paths.refreshed(os.geteuid()).socket):
             self.spend(pid)
 
     def spend(self, pid: int) -> None:
@@ -431,7 +431,7 @@ class _StartPatience:
         """Tell the user of a long wait for the controller `pid`. Raises TimedOut at its end."""
         label = f"the controller (pid {pid})" if pid else "the controller"
         if not self.seconds_left:
-            raise TimedOut(f"{label} is still starting", f"Its log tells more: {_logs(self._places)}")
+            raise TimedOut(f"{label} is still starting", f"Its log tells more: {_logs(self._paths)}")
         if self._until is None and not self._is_told and time.monotonic() - self._since >= _SILENT:
             self._is_told = True
             _say_waiting(self.why if self.why and not pid else f"{label} is starting")
@@ -454,9 +454,9 @@ def _say_once(text: str) -> None:
     _say(text)
 
 
-def _logs(places: Paths) -> str:
+def _logs(paths: Paths) -> str:
     """Return the command that shows the controller's log."""
-    return "fgsched logs --system (as root)" if places.mode == "system" else "fgsched logs"
+    return "fgsched logs --system (as root)" if paths.mode == "system" else "fgsched logs"
 
 
 def _start_of_the_host() -> str:
@@ -464,83 +464,83 @@ def _start_of_the_host() -> str:
     return "systemctl start fgsched" if os.path.isdir("/run/systemd/system") else "fgsched start --system"
 
 
-def _absent(places: Paths, start: str) -> Unreachable:
+def _absent(paths: Paths, start: str) -> Unreachable:
     """Return why nothing answers at the socket. `start`: the command that starts a controller."""
     with suppress(OSError):
-        if not stat.S_ISSOCK(os.lstat(places.socket).st_mode):
+        if not stat.S_ISSOCK(os.lstat(paths.socket).st_mode):
             return Unreachable(
-                f"{places.socket} is not a socket: it has replaced that of the controller",
+                f"{paths.socket} is not a socket: it has replaced that of the controller",
                 "Remove it, end the controller with kill if one is running, and start it again.",
             )
     return NotRunning("the controller is not running", f"Start it: {start}")
 
 
-def _dial(places: Paths) -> socket.socket:
-    places = places.refreshed(os.geteuid())
-    if places.is_lost or len(os.fsencode(places.socket)) > SOCKET_PATH_MAX:  # a controller moves it
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(places.run))
+def _dial(paths: Paths) -> socket.socket:
+    paths = paths.refreshed(os.geteuid())
+    if paths.is_lost or len(os.fsencode(paths.socket)) > SOCKET_PATH_MAX:  # a controller moves it
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.run))
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        _knock(sock, places)
-        _trust(sock, places)
+        _knock(sock, paths)
+        _trust(sock, paths)
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def _knock(sock: socket.socket, places: Paths) -> None:
+def _knock(sock: socket.socket, paths: Paths) -> None:
     """Connect to the socket. If its queue is full, only a time limit of the kernel ends the wait."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(_CROWD), int(_CROWD % 1 * 1e6)))
     try:
-        sock.connect(str(places.socket))
+        sock.connect(str(paths.socket))
     except BlockingIOError:
-        raise Unreachable(f"the controller does not answer ({places.socket})", UNCHANGED) from None
+        raise Unreachable(f"the controller does not answer ({paths.socket})", UNCHANGED) from None
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(0, 0))
     sock.settimeout(_PATIENCE)
 
 
-def _trust(sock: socket.socket, places: Paths) -> None:
+def _trust(sock: socket.socket, paths: Paths) -> None:
     """Refuse a controller of another user, which would receive scripts and environments."""
-    owner = 0 if places.mode == "system" else os.geteuid()
+    owner = 0 if paths.mode == "system" else os.geteuid()
     _, uid, _ = _credentials(sock)
     if uid != owner:
         owner_label = "yours" if owner else "root's"
         raise Unreachable(
-            f"the controller at {places.socket} is not {owner_label}: it belongs to uid {uid}",
+            f"the controller at {paths.socket} is not {owner_label}: it belongs to uid {uid}",
             "Nothing was sent to it. Tell the administrator, or set FG_HOME to a directory of yours.",
         )
 
 
-def start(places: Paths, *options: str) -> bool:
+def start(paths: Paths, *options: str) -> bool:
     """Start the user's controller, once for concurrent callers; return False if one is running.
 
     Raises: TimedOut, if it is still starting after ten minutes; Unreachable, or the reason of the controller.
     """
-    return _start_if_absent(places, options, _StartPatience(places))
+    return _start_if_absent(paths, options, _StartPatience(paths))
 
 
-def _start_if_absent(places: Paths, options: tuple[str, ...], patience: _StartPatience) -> bool:
+def _start_if_absent(paths: Paths, options: tuple[str, ...], patience: _StartPatience) -> bool:
     if TAKE_OVER not in options:
-        refuse_another_host(places.state)
-    places.prepare(os.geteuid())
-    with written(places.state):
-        refuse_without_locks(places.state)
-    with _starting(places, patience):
+        refuse_another_host(paths.state)
+    paths.prepare(os.geteuid())
+    with written(paths.state):
+        refuse_without_locks(paths.state)
+    with _starting(paths, patience):
         try:
-            _dial(places).close()
+            _dial(paths).close()
         except OSError:
-            _start(places, options, patience)
+            _start(paths, options, patience)
             return True
         return False
 
 
 @contextmanager
-def _starting(places: Paths, patience: _StartPatience) -> Iterator[None]:
+def _starting(paths: Paths, patience: _StartPatience) -> Iterator[None]:
     """Hold the lock under which one command at a time starts a controller."""
     from filelock import FileLock, Timeout  # only the command that finds no controller pays for it
 
-    lock = FileLock(places.state / "starting.lock", timeout=0, mode=0o600)
+    lock = FileLock(paths.state / "starting.lock", timeout=0, mode=0o600)
     while True:
         try:
             with written(Path(lock.lock_file)):
@@ -549,40 +549,40 @@ def _starting(places: Paths, patience: _StartPatience) -> Iterator[None]:
         except Timeout:
             holder = locks.holder(Path(lock.lock_file))
             patience.why = f"another command ({holder or 'unknown'}) is starting the controller"
-            patience.spend(starting(places.refreshed(os.geteuid()).socket))
+            patience.spend(starting(paths.refreshed(os.geteuid()).socket))
     try:
         yield
     finally:
         lock.release()
 
 
-def _start(places: Paths, options: tuple[str, ...], patience: _StartPatience) -> None:
+def _start(paths: Paths, options: tuple[str, ...], patience: _StartPatience) -> None:
     """Start a controller, or wait for another one that has the lock, until it accepts requests."""
     from fgsched.system.nice import refuse_unfit_limits
     from fgsched.system.process import is_inside_job
 
     if is_inside_job(os.environ):
-        _start_outside(places, options, patience)
+        _start_outside(paths, options, patience)
         return
     refuse_unfit_limits()
     end = time.monotonic() + _STOP
-    while (other := _start_own(places, options, patience)) is not None:
+    while (other := _start_own(paths, options, patience)) is not None:
         patience.why = f"{other.cause}, and accepts no connections"
-        refused = _absent(places, "fgsched start")
+        refused = _absent(paths, "fgsched start")
         if not isinstance(refused, NotRunning):  # a file has replaced its socket
             raise refused
-        if _accepts_soon(places, patience):  # a command that was killed had started it
+        if _accepts_soon(paths, patience):  # a command that was killed had started it
             return
         if time.monotonic() > end:
-            raise Unreachable(other.cause, f"It accepts no connections. Its log tells why: {places.log}")
+            raise Unreachable(other.cause, f"It accepts no connections. Its log tells why: {paths.log}")
 
 
-def _start_own(places: Paths, options: tuple[str, ...], patience: _StartPatience) -> Unreachable | None:
+def _start_own(paths: Paths, options: tuple[str, ...], patience: _StartPatience) -> Unreachable | None:
     """Start a controller with its log in the state directory. Return an error if another one has the lock."""
     from fgsched.system.nice import hold_low_descriptors
 
-    with written(places.log):
-        descriptor = os.open(places.log, _LOG_FLAGS, 0o600)
+    with written(paths.log):
+        descriptor = os.open(paths.log, _LOG_FLAGS, 0o600)
     try:
         hold_low_descriptors()
         read_end, write_end = os.pipe()
@@ -594,14 +594,14 @@ def _start_own(places: Paths, options: tuple[str, ...], patience: _StartPatience
     os.close(descriptor)
     with open(read_end, "rb") as pipe:
         try:
-            _await_word(pipe.fileno(), places, patience)
+            _await_word(pipe.fileno(), paths, patience)
         except TimedOut:
             child.returncode = 0  # it continues to start
             raise
         line = pipe.readline()
     if not line:
         raise Unreachable(
-            f"the controller did not start (exit {child.wait()})", f"Its log tells why: {places.log}"
+            f"the controller did not start (exit {child.wait()})", f"Its log tells why: {paths.log}"
         )
     message = msgspec.json.decode(line)
     if "ready" in message:
@@ -613,13 +613,13 @@ def _start_own(places: Paths, options: tuple[str, ...], patience: _StartPatience
     raise BY_EXIT_CODE.get(message["exit"], OurFault)(message["cause"], message["remedy"])
 
 
-def _await_word(pipe: int, places: Paths, patience: _StartPatience) -> None:
+def _await_word(pipe: int, paths: Paths, patience: _StartPatience) -> None:
     """Wait for the word of a controller that was started.
 
     It is left alone only after it has shown that it is starting: the next command would start another one.
     """
     while not select.select([pipe], [], [], _PAUSE)[0]:
-        pid = starting(places.refreshed(os.geteuid()).socket)
+        pid = starting(paths.refreshed(os.geteuid()).socket)
         if pid or patience.seconds_left:
             patience.look(pid)
 
@@ -642,7 +642,7 @@ def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Pope
     )
 
 
-def _start_outside(places: Paths, options: tuple[str, ...], patience: _StartPatience) -> None:
+def _start_outside(paths: Paths, options: tuple[str, ...], patience: _StartPatience) -> None:
     """Make the spawner start a controller that survives the job in which this process runs.
 
     It gets the variables, GPUs and limits of the last controller; nothing is inherited from the job.
@@ -650,24 +650,24 @@ def _start_outside(places: Paths, options: tuple[str, ...], patience: _StartPati
     from fgsched.launch.shepherds import ask_for_controller
     from fgsched.system.process import IN_A_JOB, spawner_outside
 
-    spawner = spawner_outside(places.run)
+    spawner = spawner_outside(paths.run)
     if spawner is None or options or not ask_for_controller(spawner):
         raise Unreachable(IN_A_JOB, f"Start it from a login: {' '.join(('fgsched', 'start', *options))}")
     end = time.monotonic() + _STOP
-    while not _accepts_soon(places, patience):
+    while not _accepts_soon(paths, patience):
         if time.monotonic() > end:
             why = f"the controller did not start within {_STOP:.0f} s"
-            raise Unreachable(why, f"Its log tells why: {places.log}")
+            raise Unreachable(why, f"Its log tells why: {paths.log}")
         ask_for_controller(spawner)
 
 
-def _accepts_soon(places: Paths, patience: _StartPatience) -> bool:
+def _accepts_soon(paths: Paths, patience: _StartPatience) -> bool:
     """Return whether a controller accepts requests within a second, or after its start if one is starting."""
     end = time.monotonic() + 1
     while time.monotonic() < end:
         patience.wait_while_starting()
         try:
-            _dial(places).close()
+            _dial(paths).close()
             return True
         except OSError:
             patience.spend(0)

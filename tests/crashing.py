@@ -154,12 +154,12 @@ def stopped(pid: int) -> Iterator[None]:
 
 def controller_of(home: "Home") -> int:
     """Return the pid of the controller of a home."""
-    return int(home.places.lock.read_text())
+    return int(home.paths.lock.read_text())
 
 
 def shepherd_of(home: "Home", job: int) -> int:
     """Return the pid of the shepherd of a job's first attempt."""
-    return int(os.readlink(home.places.run / f"claim/{job}.1").split(":")[1])
+    return int(os.readlink(home.paths.run / f"claim/{job}.1").split(":")[1])
 
 
 def kill_controller(home: "Home") -> None:

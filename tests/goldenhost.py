@@ -90,7 +90,7 @@ class GoldenHost(Home):
 
     def kill_controller(self) -> None:
         """End the controller at once; its jobs go on."""
-        pid = int(self.places.lock.read_text())
+        pid = int(self.paths.lock.read_text())
         watched = os.pidfd_open(pid)
         self.disconnect()
         signal.pidfd_send_signal(watched, signal.SIGKILL)
@@ -226,7 +226,7 @@ def _queue_jobs(host: GoldenHost) -> None:
 def settle(host: GoldenHost) -> None:
     """Kill the controller, and set the times and the use that the kernel measured."""
     host.kill_controller()
-    store = Store(host.places.queue)
+    store = Store(host.paths.queue)
     records = store.history(since=0, until=2**40, uid=None, after=0, page=1000).records
     jobs = {job.id: job for job in (*(record.job for record in records), *store.open_jobs())}
     with store.write():
@@ -235,7 +235,7 @@ def settle(host: GoldenHost) -> None:
                 assert store.save(job, _settled_job(job), now=BEGIN)
     _settle_events(store)
     store.close()
-    ledger = Ledger(host.places.accounts)
+    ledger = Ledger(host.paths.accounts)
     with ledger.write():
         ledger.add_samples(JobSample(job=job, usage=_USAGE) for job in jobs if job % 3 == 1)
     ledger.close()
@@ -267,7 +267,7 @@ def move(host: GoldenHost) -> None:
     ended = {job["id"] for job in host.history() if job["ended_at"]}
     for _ in attempts():
         host.run("fgq", "-h")
-        left = ended & _in_queue(host.places.queue)
+        left = ended & _in_queue(host.paths.queue)
         if left <= _STAYING:
             return
     raise AssertionError(f"jobs {left} do not move")
@@ -467,7 +467,7 @@ def _table(host: GoldenHost, name: str) -> str:
 def _settled(host: GoldenHost, text: str) -> str:
     """Replace what differs between two runs: paths, limits and figures of processes."""
     for value, word in (
-        (str(host.places.run.resolve()), "RUN"),
+        (str(host.paths.run.resolve()), "RUN"),
         (str(host.path), "HOME"),
         (str(Path(sys.executable)), "PYTHON"),
     ):

@@ -128,14 +128,14 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def tmpdirs(places: Paths) -> list[Path]:
+def tmpdirs(paths: Paths) -> list[Path]:
     """Return the directories in /tmp that controllers of these places made for TMPDIRs and did not remove."""
-    return [Path(os.readlink(link)) for link in places.run.glob("*/scratch")]
+    return [Path(os.readlink(link)) for link in paths.run.glob("*/scratch")]
 
 
-def remove_outside(places: Paths) -> None:
+def remove_outside(paths: Paths) -> None:
     """Remove what a controller that has ended keeps outside its state directory, which is removed."""
-    for directory in tmpdirs(places):
+    for directory in tmpdirs(paths):
         shutil.rmtree(directory)
-    if places.run_link is not None:
-        shutil.rmtree(places.run, ignore_errors=True)
+    if paths.run_link is not None:
+        shutil.rmtree(paths.run, ignore_errors=True)

@@ -86,7 +86,7 @@ class Home:
         return kept | ours | {"TZ": "UTC", "LC_ALL": "C.UTF-8", "FG_DEBUG": "1"}
 
     @property
-    def places(self) -> Paths:
+    def paths(self) -> Paths:
         return Paths.find(self.environ, os.geteuid())
 
     @property
@@ -94,7 +94,7 @@ class Home:
         """Direct use of the socket; the first use starts the controller."""
         if self._client is None:
             self.run("fgq", "-h")  # it starts the controller, with this home's environment
-            self._client = AskingClient(self.places, may_start=False)
+            self._client = AskingClient(self.paths, may_start=False)
         return self._client
 
     def run(self, command: str, *words: str, env: Mapping[str, str] | None = None, **more: Any) -> Done:
@@ -180,7 +180,7 @@ class Home:
 
     def job_dir(self, job: int, attempt: int = 1) -> str:
         """FG_JOB_DIR of an attempt, which has no links in it."""
-        return f"{(self.places.run / 'job').resolve()}/{job}.{attempt}"
+        return f"{(self.paths.run / 'job').resolve()}/{job}.{attempt}"
 
     def disconnect(self) -> None:
         """Close the connection to the controller; the next use of `client` opens another one."""
@@ -201,8 +201,8 @@ class Home:
             if self._client:
                 self._client.__exit__()
         assert not processes_of(self.path), "a process was left"
-        left = tmpdirs(self.places)
-        remove_outside(self.places)
+        left = tmpdirs(self.paths)
+        remove_outside(self.paths)
         assert not (pid and left), f"the controller that was stopped has left {left}"
 
     def _stop_successors(self) -> None:
@@ -221,8 +221,8 @@ class Home:
 
     def _running_controller(self) -> int:
         """Its pid; 0 if there is none. Asks without starting one."""
-        lock = self.places.lock
-        if not self.places.socket.exists() or not lock.exists():
+        lock = self.paths.lock
+        if not self.paths.socket.exists() or not lock.exists():
             return 0
         pid = int(lock.read_text() or 0)  # a controller that is starting is about to write it
         return pid if identify(pid) else 0
@@ -231,7 +231,7 @@ class Home:
         watched = os.pidfd_open(pid)
         signal.pidfd_send_signal(watched, signal.SIGCONT)  # a test that failed may have left it stopped
         try:
-            client = self._client or AskingClient(self.places, may_start=False)
+            client = self._client or AskingClient(self.paths, may_start=False)
             self._client = client
             ids = [job.id for job in client.call(protocol.ListQueue(fields=("id",))).jobs]
             client.ask("cancel", ids=ids, patience=PATIENCE)

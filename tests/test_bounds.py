@@ -119,13 +119,13 @@ def test_a_users_open_jobs_and_the_bytes_of_their_scripts_are_bounded(tmp_path):
 
 
 def test_connections_beyond_the_limit_wait_and_cost_the_controller_no_descriptor(home):
-    pid = int(home.places.lock.read_text())
+    pid = int(home.paths.lock.read_text())
     home.client.ask("ping")
     with_sockets = []
     try:
         for _ in range(400):
             with_sockets.append(socket.socket(socket.AF_UNIX))
-            with_sockets[-1].connect(str(home.places.socket))
+            with_sockets[-1].connect(str(home.paths.socket))
         home.queue("id")
         assert len(os.listdir(f"/proc/{pid}/fd")) < 256 + 64
     finally:
@@ -134,7 +134,7 @@ def test_connections_beyond_the_limit_wait_and_cost_the_controller_no_descriptor
 
 
 def test_a_controller_has_a_bounded_number_of_processes_and_threads(home):
-    pid = int(home.places.lock.read_text())
+    pid = int(home.paths.lock.read_text())
     for _ in range(20):
         with suppress(FgschedError):
             home.client.ask("report", name="overview", forms=["text"])

@@ -437,14 +437,14 @@ def test_a_table_with_two_brackets_is_named_with_its_line(configured, tmp_path):
 
 def test_a_file_that_was_asked_for_has_to_exist(tmp_path):
     for name in ("FGSCHED_CONFIG", "FG_CONFIG"):
-        places = Paths.find({"FG_HOME": str(tmp_path), name: str(tmp_path / "no.toml")}, UID)
+        paths = Paths.find({"FG_HOME": str(tmp_path), name: str(tmp_path / "no.toml")}, UID)
         with pytest.raises(BadUsage, match=rf"there is no such file.\nCorrect or unset {name}\."):
-            load(places)
+            load(paths)
 
 
 def test_the_longer_name_of_the_variable_for_the_file_comes_first():
-    places = Paths.find({"HOME": "/h", "FG_CONFIG": "/a.toml", "FGSCHED_CONFIG": "/b.toml"}, UID)
-    assert str(places.config_file) == "/b.toml"
+    paths = Paths.find({"HOME": "/h", "FG_CONFIG": "/a.toml", "FGSCHED_CONFIG": "/b.toml"}, UID)
+    assert str(paths.config_file) == "/b.toml"
 
 
 def test_a_file_that_cannot_be_read_is_no_crash(tmp_path):
@@ -558,10 +558,10 @@ def test_root_obeys_no_file_of_a_user(tmp_path):
     path = tmp_path / "fgsched.toml"
     path.touch()
     os.chown(path, 1234, 1234)
-    places = Paths.find({"FGSCHED_CONFIG": str(path)}, 0, system=True)
+    paths = Paths.find({"FGSCHED_CONFIG": str(path)}, 0, system=True)
     with pytest.raises(Refused, match="belongs to uid 1234"):
-        load(places)
-    assert load(replace(places, mode="user")) == Config()
+        load(paths)
+    assert load(replace(paths, mode="user")) == Config()
 
 
 NO_HOST = Path("/nonexistent")
@@ -572,8 +572,8 @@ def find(environ, **options):
 
 
 def test_fg_home_holds_everything():
-    places = find({"FG_HOME": "/h", "XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r", "XDG_CONFIG_HOME": "/c"})
-    assert places == Paths(
+    paths = find({"FG_HOME": "/h", "XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r", "XDG_CONFIG_HOME": "/c"})
+    assert paths == Paths(
         mode="user",
         home=Path("/h"),
         state=Path("/h"),
@@ -581,23 +581,23 @@ def test_fg_home_holds_everything():
         is_named=True,
         config_file=Path("/h/fgsched.toml"),
     )
-    assert (places.queue, places.socket) == (Path("/h/queue.db"), Path("/h/run/socket"))
-    assert (places.lock, places.log) == (Path("/h/lock"), Path("/h/fgsched.log"))
+    assert (paths.queue, paths.socket) == (Path("/h/queue.db"), Path("/h/run/socket"))
+    assert (paths.lock, paths.log) == (Path("/h/lock"), Path("/h/fgsched.log"))
 
 
 def test_a_user_has_the_directories_that_xdg_names():
-    places = find(
+    paths = find(
         {"HOME": "/home/a", "XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r", "XDG_CONFIG_HOME": "/c"}
     )
-    assert (places.state, places.run) == (Path("/s/fgsched"), Path("/s/fgsched/run"))
-    assert places.config_file == Path("/c/fgsched/fgsched.toml")
+    assert (paths.state, paths.run) == (Path("/s/fgsched"), Path("/s/fgsched/run"))
+    assert paths.config_file == Path("/c/fgsched/fgsched.toml")
 
 
 def test_without_them_the_usual_ones_below_the_home():
-    places = find({"HOME": "/home/a", "XDG_STATE_HOME": "relative", "XDG_RUNTIME_DIR": ""})
-    assert places.state == Path("/home/a/.local/state/fgsched")
-    assert places.config_file == Path("/home/a/.config/fgsched/fgsched.toml")
-    assert places.run == Path("/home/a/.local/state/fgsched/run")
+    paths = find({"HOME": "/home/a", "XDG_STATE_HOME": "relative", "XDG_RUNTIME_DIR": ""})
+    assert paths.state == Path("/home/a/.local/state/fgsched")
+    assert paths.config_file == Path("/home/a/.config/fgsched/fgsched.toml")
+    assert paths.run == Path("/home/a/.local/state/fgsched/run")
 
 
 def test_without_home_the_account_tells_it():
@@ -614,9 +614,9 @@ def test_a_uid_without_account_and_home_is_told_what_to_set():
 def test_the_controller_of_the_host_is_used_when_its_socket_is_there(tmp_path):
     assert find({"HOME": "/home/a"}, system_run=tmp_path).mode == "user"
     (tmp_path / "socket").touch()
-    places = find({"HOME": "/home/a"}, system_run=tmp_path)
-    assert (places.mode, places.run, places.state) == ("system", tmp_path, Path("/var/lib/fgsched"))
-    assert places.config_file == Path("/etc/fgsched/fgsched.toml")
+    paths = find({"HOME": "/home/a"}, system_run=tmp_path)
+    assert (paths.mode, paths.run, paths.state) == ("system", tmp_path, Path("/var/lib/fgsched"))
+    assert paths.config_file == Path("/etc/fgsched/fgsched.toml")
     assert find({"FG_HOME": "/h"}, system_run=tmp_path).mode == "user"
     assert find({"FG_HOME": "/h"}, system_run=tmp_path, system=True).mode == "system"
 
@@ -649,20 +649,20 @@ def test_directories_above_the_state_are_not_open_to_others_whatever_the_umask(t
 
 
 def test_directories_are_made_private(tmp_path):
-    places = find({"FG_HOME": str(tmp_path / "a" / "b")})
-    places.prepare(UID)
-    places.prepare(UID)
-    assert places.run.stat().st_mode & 0o777 == 0o700
-    assert places.state.stat().st_mode & 0o777 == 0o700
-    places.check(UID)
+    paths = find({"FG_HOME": str(tmp_path / "a" / "b")})
+    paths.prepare(UID)
+    paths.prepare(UID)
+    assert paths.run.stat().st_mode & 0o777 == 0o700
+    assert paths.state.stat().st_mode & 0o777 == 0o700
+    paths.check(UID)
 
 
 def test_the_run_directory_of_the_host_can_be_passed_through(tmp_path):
-    places = replace(find({}, system=True), state=tmp_path / "state", run=tmp_path / "run")
+    paths = replace(find({}, system=True), state=tmp_path / "state", run=tmp_path / "run")
     umask = os.umask(0o077)
-    places.prepare(UID)
+    paths.prepare(UID)
     os.umask(umask)
-    assert places.run.stat().st_mode & 0o777 == 0o711
+    assert paths.run.stat().st_mode & 0o777 == 0o711
 
 
 def squat_link(run):
@@ -684,26 +684,26 @@ def squat_open(run):
     ],
 )
 def test_a_run_directory_that_another_laid_out_is_refused(tmp_path, squat, fault):
-    places = find({"FG_HOME": str(tmp_path)})
-    squat(places.run)
+    paths = find({"FG_HOME": str(tmp_path)})
+    squat(paths.run)
     with pytest.raises(Unreachable, match=fault):
-        places.prepare(UID)
+        paths.prepare(UID)
     with pytest.raises(Unreachable, match=fault):
-        places.check(UID)
+        paths.check(UID)
 
 
 def test_a_run_directory_of_another_user_is_refused(tmp_path):
-    places = find({"FG_HOME": str(tmp_path)})
-    places.run.mkdir()
+    paths = find({"FG_HOME": str(tmp_path)})
+    paths.run.mkdir()
     with pytest.raises(Unreachable, match=f"belongs to uid {UID}, not to uid {UID + 1}"):
-        places.check(UID + 1)
+        paths.check(UID + 1)
 
 
 @pytest.mark.parametrize("below", ["", "a/b"])
 def test_a_place_below_a_file_is_told_with_its_path(tmp_path, below):
     (tmp_path / "file").touch()
-    places = find({"FG_HOME": str(tmp_path / "file" / below)})
-    for use in (places.prepare, places.check):
+    paths = find({"FG_HOME": str(tmp_path / "file" / below)})
+    for use in (paths.prepare, paths.check):
         with pytest.raises(Unreachable, match=f"{tmp_path}/file.*[nN]ot a directory") as told:
             use(UID)
         assert "FG_HOME" in told.value.remedy

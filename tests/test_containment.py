@@ -524,11 +524,11 @@ def test_a_script_that_names_an_interpreter_in_latin_1_costs_nobody_else_anythin
     (job,) = home.wait(int(done.out))
     assert job["state"] == "FAILED"
     assert f"{home.path}/b" in home.job(job["id"])["detail"]
-    pid = home.places.lock.read_text()
+    pid = home.paths.lock.read_text()
     assert home.run("fgsched", "stop").status == 0
     assert home.run("fgq", "-h").status == 0
     assert home.wait(home.submit("exit 0"))[0]["state"] == "COMPLETED"
-    assert home.places.lock.read_text() != pid
+    assert home.paths.lock.read_text() != pid
 
 
 @pytest.mark.compiler

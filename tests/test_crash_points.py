@@ -46,7 +46,7 @@ def standing(home, job):
 def test_the_controller_may_die_anywhere(tmp_path, point):
     """Each task of an array, and each job after it, runs once; the virtual world has the combinations."""
     with crashing(tmp_path, f"{point}:1", config=CPUS) as home:
-        first = home.places.lock.read_text()
+        first = home.paths.lock.read_text()
         (array, *jobs), stuck = story(home, "--array=0-2%2")
         tasks = home.history(array)
         assert [(job["task"], job["state"]) for job in tasks] == [(task, "COMPLETED") for task in range(3)]
@@ -57,13 +57,13 @@ def test_the_controller_may_die_anywhere(tmp_path, point):
         assert home.queue("id") == []
         assert len(home.history()) == 6, "no repeat of a command queued a job twice"
         until_nothing_is_left(home)
-        assert home.places.lock.read_text() != first
+        assert home.paths.lock.read_text() != first
 
 
 def until_nothing_is_left(home):
     """Wait until the run directory is tidy: that of a job can be removed after its end is known."""
     for _ in attempts():
-        if not (left := leftovers(home.places.run)):
+        if not (left := leftovers(home.paths.run)):
             return
     raise AssertionError(left)
 

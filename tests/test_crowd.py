@@ -17,32 +17,32 @@ from live_host import PATIENCE
 
 
 @pytest.fixture
-def places(tmp_path):
+def paths(tmp_path):
     found = Paths.find({"FG_HOME": str(tmp_path)}, os.geteuid())
     found.prepare(os.geteuid())
     return found
 
 
 @pytest.fixture
-def door(places):
+def door(paths):
     """Where a controller listens that is busy, and has a place for one."""
     with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(places.socket))
+        one.bind(str(paths.socket))
         one.listen(0)
-        with client.connect(places):
+        with client.connect(paths):
             yield one
 
 
-def test_who_finds_no_place_says_that_nobody_answers(places, door, monkeypatch):
+def test_who_finds_no_place_says_that_nobody_answers(paths, door, monkeypatch):
     monkeypatch.setattr(client, "_CROWD", 0.1)
-    with AskingClient(places) as late, pytest.raises(Unreachable, match="does not answer") as told:
+    with AskingClient(paths) as late, pytest.raises(Unreachable, match="does not answer") as told:
         late.ask("ping")
     assert "safe to repeat" in told.value.remedy
 
 
-def test_who_finds_a_place_at_last_has_the_usual_patience(places, door):
+def test_who_finds_a_place_at_last_has_the_usual_patience(paths, door):
     with ThreadPoolExecutor(1) as beside:
-        late = beside.submit(client.connect, places)
+        late = beside.submit(client.connect, paths)
         for _ in range(2):
             door.accept()[0].close()
         with late.result() as sock:
@@ -54,10 +54,10 @@ BUSY = b'{"v":2,"busy":{"after":0.001},"error":{"exit":5,"cause":"too many","rem
 
 
 @pytest.fixture
-def counter(places):
+def counter(paths):
     """Where a controller listens that says what the test has it say, a connection at a time."""
     with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(places.socket))
+        one.bind(str(paths.socket))
         one.listen(8)
         yield one
 
@@ -72,18 +72,18 @@ def says(counter, *answers):
             sock.sendall(answer)
 
 
-def test_a_command_that_is_told_to_wait_asks_again_until_it_is_answered(places, counter):
-    with ThreadPoolExecutor(1) as beside, AskingClient(places) as one:
+def test_a_command_that_is_told_to_wait_asks_again_until_it_is_answered(paths, counter):
+    with ThreadPoolExecutor(1) as beside, AskingClient(paths) as one:
         heard = beside.submit(says, counter, BUSY, BUSY, BUSY, b'{"v":2,"ok":{"pid":7,"running":0}}\n')
         assert one.ask("stop") == {"pid": 7, "running": 0}
         heard.result()
 
 
 def test_a_command_that_is_told_to_wait_for_too_long_says_that_nothing_was_changed(
-    places, counter, monkeypatch
+    paths, counter, monkeypatch
 ):
     monkeypatch.setattr(client, "_CROWD", 0.0)
-    with ThreadPoolExecutor(1) as beside, AskingClient(places) as one:
+    with ThreadPoolExecutor(1) as beside, AskingClient(paths) as one:
         heard = beside.submit(says, counter, BUSY)
         with pytest.raises(Unreachable, match="the controller is busy: too many") as told:
             one.ask("ping")
@@ -91,18 +91,18 @@ def test_a_command_that_is_told_to_wait_for_too_long_says_that_nothing_was_chang
     assert told.value.remedy == "End some.\nNothing was changed; it is safe to repeat the command."
 
 
-def test_a_command_that_waits_for_a_busy_controller_says_once_for_what(places, counter, monkeypatch, capsys):
+def test_a_command_that_waits_for_a_busy_controller_says_once_for_what(paths, counter, monkeypatch, capsys):
     monkeypatch.setattr(client, "_SILENT", 0.0)
     monkeypatch.setattr("sys.argv", ["/usr/bin/fgq"])
-    with ThreadPoolExecutor(1) as beside, AskingClient(places) as one:
+    with ThreadPoolExecutor(1) as beside, AskingClient(paths) as one:
         heard = beside.submit(says, counter, BUSY, BUSY, b'{"v":2,"ok":{"pid":7,"running":0}}\n')
         one.ask("stop")
         heard.result()
     assert capsys.readouterr().err == "fgq: waiting: the controller is busy: too many\n"
 
 
-def test_who_waits_for_jobs_and_is_told_to_wait_asks_again(places, counter):
-    with ThreadPoolExecutor(1) as beside, AskingClient(places) as one, one.watch([1]) as watch:
+def test_who_waits_for_jobs_and_is_told_to_wait_asks_again(paths, counter):
+    with ThreadPoolExecutor(1) as beside, AskingClient(paths) as one, one.watch([1]) as watch:
         heard = beside.submit(says, counter, BUSY, b'{"v":2,"ok":{"jobs":[]}}\n')
         told = [watch.is_over(PATIENCE), watch.is_over(PATIENCE)]
         assert (told, heard.result()) == ([False, True], None), "busy first, then the answer"
@@ -111,10 +111,10 @@ def test_who_waits_for_jobs_and_is_told_to_wait_asks_again(places, counter):
 def test_more_clients_than_a_user_may_have_connections_are_all_answered(home):
     """The first 256 stay until somebody else was told to wait."""
     home.client.ask("ping")
-    held = [client.connect(home.places) for _ in range(255)]
+    held = [client.connect(home.paths) for _ in range(255)]
     with ThreadPoolExecutor(100) as beside:
-        asked = [beside.submit(ask_once, home.places) for _ in range(100)]
-        with client.connect(home.places) as late:
+        asked = [beside.submit(ask_once, home.paths) for _ in range(100)]
+        with client.connect(home.paths) as late:
             late.settimeout(PATIENCE)
             assert b'"busy"' in late.recv(4096)
         for sock in held:
@@ -127,26 +127,26 @@ def test_a_controller_out_of_descriptors_answers_everybody_once_it_has_some(home
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (40, 40))
     held = [socket.socket(socket.AF_UNIX) for _ in range(60)]
     for sock in held:
-        sock.connect(str(home.places.socket))
-    with client.connect(home.places) as late:
+        sock.connect(str(home.paths.socket))
+    with client.connect(home.paths) as late:
         late.settimeout(PATIENCE)
         assert b"no descriptor left" in late.recv(4096)
     with ThreadPoolExecutor(20) as beside:
-        asked = [beside.submit(ask_once, home.places) for _ in range(20)]
+        asked = [beside.submit(ask_once, home.paths) for _ in range(20)]
         for sock in held:
             sock.close()
         assert {one.result()["pid"] for one in asked} == {pid}
 
 
-def ask_once(places):
-    with AskingClient(places, may_start=False) as one:
+def ask_once(paths):
+    with AskingClient(paths, may_start=False) as one:
         return one.ask("ping")
 
 
 def test_a_list_of_the_queue_that_is_read_slowly_tells_of_the_moment_when_it_was_asked_for(home):
     home.submit(count=20_000, hold=True, share=0)
     fields = ["id", "state", "cause", "reason", "priority", "tasks", "share", "elapsed"]
-    with client.connect(home.places) as slow, slow.makefile("rb") as answers:
+    with client.connect(home.paths) as slow, slow.makefile("rb") as answers:
         slow.sendall(codec.encode_call(protocol.ListQueue(fields=fields)))
         begun = answers.read(1)
         home.client.ask("cancel", ids=list(range(1, 20_001)), patience=PATIENCE)

@@ -23,19 +23,19 @@ NOBODY = doctor._Seen(None, "", frozenset(), "no controller runs")
 
 
 @pytest.fixture
-def places(tmp_path):
+def paths(tmp_path):
     """The files of a killed controller and accountant, with logs."""
-    places = Paths.find({"FG_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}, os.geteuid())
-    places.queue.parent.mkdir(parents=True)
-    Store(places.queue).close()
-    store, accountant = Store(places.queue), Accountant(places.accounts, UTC, KEEP)
+    paths = Paths.find({"FG_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}, os.geteuid())
+    paths.queue.parent.mkdir(parents=True)
+    Store(paths.queue).close()
+    store, accountant = Store(paths.queue), Accountant(paths.accounts, UTC, KEEP)
     for number in range(1, 9):
         submit(store, number, 3)
         accountant.answer(batch(CARD, changed(JOB, id=number), minute(60 * number)), 1.0)
-    shutil.copytree(places.queue.parent, tmp_path / "kept")
+    shutil.copytree(paths.queue.parent, tmp_path / "kept")
     store.close()
     accountant.close()
-    return places
+    return paths
 
 
 def damaged(data: bytearray, draw: random.Random) -> bytearray:
@@ -50,8 +50,8 @@ def damaged(data: bytearray, draw: random.Random) -> bytearray:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_each_check_of_doctor_ends_with_words_whatever_is_damaged(places, tmp_path, seed):
-    draw, state, kept = random.Random(seed), places.queue.parent, tmp_path / "kept"
+def test_each_check_of_doctor_ends_with_words_whatever_is_damaged(paths, tmp_path, seed):
+    draw, state, kept = random.Random(seed), paths.queue.parent, tmp_path / "kept"
     shutil.rmtree(state)
     shutil.copytree(kept, state)
     files = sorted(file for file in state.iterdir() if file.is_file())
@@ -59,7 +59,7 @@ def test_each_check_of_doctor_ends_with_words_whatever_is_damaged(places, tmp_pa
         spoil(file, draw)
     for check in CHECKS:
         try:
-            finding = check(places, NOBODY)
+            finding = check(paths, NOBODY)
         except (FgschedError, OSError):  # `examine` shows these
             continue
         assert "internal error" not in str(finding)

@@ -367,14 +367,14 @@ def test_csv_is_quoted_as_its_rfc_says():
 def test_jobs_from_before_the_clock_was_set_back_are_shown(home):
     ended, waits = home.ended(), home.submit(hold=True)
     home.run("fgsched", "stop")
-    with sqlite3.connect(home.places.queue) as db:
+    with sqlite3.connect(home.paths.queue) as db:
         db.execute("UPDATE job SET submitted_at = submitted_at + 86400, ended_at = ended_at + 86400")
     db.close()
     shown = cells(home.run("fgacct", "-nP", "-o", "JobID", env=zone_at_noon()))
     assert [row[0] for row in shown] == [str(ended), str(waits)]
     assert cells(home.run("fgacct", "-nP", "-o", "JobID", "-s", "PD")) == [[str(waits)]]
     assert home.run("fgacct", "-nP", "-E", "now", env=zone_at_noon()).lines == []
-    with Client(home.places) as client:
+    with Client(home.paths) as client:
         assert len(client.call(protocol.ListHistory(fields=("id",))).jobs) == 2
 
 

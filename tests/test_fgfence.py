@@ -38,7 +38,7 @@ def host(driver, tmp_path):
     with hosting(tmp_path / "home", driver, *gpus, more="[jobs]\nkill_wait = 5\n") as one:
         yield one
         one.disconnect()
-        for pid in processes_of(one.path) if not one.places.socket.exists() else ():
+        for pid in processes_of(one.path) if not one.paths.socket.exists() else ():
             with suppress(ProcessLookupError), closing_pidfd(pid) as watcher:
                 select.select([watcher], [], [], PATIENCE)  # it has removed its fence and is about to end
 
@@ -54,14 +54,14 @@ def closing_pidfd(pid):
 
 def fences(host):
     """The directories of the fences."""
-    folder = Path(host.places.run, "fence", "job")
+    folder = Path(host.paths.run, "fence", "job")
     return sorted(folder.iterdir()) if folder.exists() else []
 
 
 def gone(host):
     """Wait until every fence has been removed."""
     if fences(host):
-        awaiting.until(Path(host.places.run, "fence", "job"), lambda: not fences(host))
+        awaiting.until(Path(host.paths.run, "fence", "job"), lambda: not fences(host))
     return True
 
 
@@ -218,7 +218,7 @@ def test_a_gpu_that_a_controller_allocates_is_refused(host):
 
 
 def test_a_run_directory_in_which_others_can_write_is_refused(host):
-    run = Path(host.places.run)
+    run = Path(host.paths.run)
     run.mkdir(mode=0o700, parents=True, exist_ok=True)
     (run / "fence").mkdir()
     (run / "fence").chmod(0o777)

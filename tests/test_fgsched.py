@@ -58,13 +58,13 @@ def test_to_stop_a_controller_that_does_not_run_is_no_error(home):
 
 
 def test_a_directory_in_the_place_of_the_socket_is_named(home):
-    home.places.run.mkdir(mode=0o700)
-    home.places.socket.mkdir()
+    home.paths.run.mkdir(mode=0o700)
+    home.paths.socket.mkdir()
     done = home.run("fgsched", "stop")
     assert (done.status, done.out) == (Exit.UNREACHABLE, "")
-    cause = f"{home.places.socket} is not a socket: it has replaced that of the controller"
+    cause = f"{home.paths.socket} is not a socket: it has replaced that of the controller"
     assert done.err.startswith(f"fgsched: error: {cause}\n")
-    home.places.socket.rmdir()
+    home.paths.socket.rmdir()
 
 
 def test_a_second_controller_names_the_first_and_leaves(home):
@@ -77,13 +77,13 @@ def test_a_second_controller_names_the_first_and_leaves(home):
 def test_a_second_controller_leaves_though_the_lock_file_of_the_first_was_removed(home):
     home.run("fgsched", "start")
     pid = controller_of(home)
-    home.places.lock.unlink()
+    home.paths.lock.unlink()
     done = home.run("fgsched", "run")
     assert (done.status, done.err.splitlines()[0]) == (
         Exit.UNREACHABLE,
         f"fgsched: error: another controller is running (pid {pid})",
     )
-    assert (controller_of(home), home.places.lock.read_text()) == (pid, f"{pid}\n")
+    assert (controller_of(home), home.paths.lock.read_text()) == (pid, f"{pid}\n")
 
 
 def test_jobs_go_on_while_no_controller_runs(home):
@@ -131,11 +131,11 @@ def test_a_restart_keeps_process_options_and_running_jobs(home):
 @contextmanager
 def long_start(home):
     """A controller whose start takes as long as the block: it waits for its queue file. Yields its pid."""
-    with open(home.places.queue, "rb+") as queue:
+    with open(home.paths.queue, "rb+") as queue:
         fcntl.lockf(queue, fcntl.LOCK_EX, 1, 1 << 30)  # the byte that SQLite locks before it reads
         words = (sys.executable, "-m", "fgsched.cli.fgsched", "start")
         with subprocess.Popen(words, env=home.environ, cwd=home.path) as command:
-            yield until(home.places.run, lambda: starting(home.places.socket))
+            yield until(home.paths.run, lambda: starting(home.paths.socket))
             fcntl.lockf(queue, fcntl.LOCK_UN, 1, 1 << 30)
     assert command.returncode == 0
 
@@ -143,7 +143,7 @@ def long_start(home):
 def test_a_controller_that_starts_obeys_the_signals_that_came_meanwhile(home):
     home.ended()
     home.run("fgsched", "stop")
-    log = home.places.log
+    log = home.paths.log
     with long_start(home) as pid:
         os.kill(pid, signal.SIGHUP)
         os.kill(pid, signal.SIGUSR1)
@@ -154,7 +154,7 @@ def test_a_controller_that_starts_obeys_the_signals_that_came_meanwhile(home):
 
 def test_a_controller_that_is_about_to_execute_itself_again_can_be_stopped(home):
     home.ended()
-    pid, log = controller_of(home), home.places.log
+    pid, log = controller_of(home), home.paths.log
     accountant = next(one for one in process.children(pid) if b"accountant" in cmdline(one))
     with open(os.pidfd_open(pid), "rb") as gone:
         os.kill(accountant, signal.SIGSTOP)  # the controller waits for its end
@@ -214,12 +214,12 @@ def test_a_restart_is_refused_before_the_controller_stops_if_the_configuration_i
         for words in (["restart"], ["upgrade"], ["config", "--check"]):
             done = home.run("fgsched", *words)
             assert (done.status, why in done.err) == (Exit.USAGE, True), done.err
-    assert "event=controller-stop" not in home.places.log.read_text()
+    assert "event=controller-stop" not in home.paths.log.read_text()
 
 
 def test_an_upgrade_is_refused_while_a_job_runs_with_another_layout_of_the_region(home):
     job = home.running(share=2500)
-    (region,) = home.places.run.glob("job/*/region")
+    (region,) = home.paths.run.glob("job/*/region")
     with region.open("r+b") as file:
         file.seek(8)
         file.write(b"\xff\xff")  # the version
@@ -232,7 +232,7 @@ def test_an_upgrade_is_refused_while_a_job_runs_with_another_layout_of_the_regio
 def test_an_upgrade_to_a_version_older_than_the_queue_is_refused(home):
     home.run("fgsched", "start")
     home.run("fgsched", "stop")
-    with closing(sqlite3.connect(home.places.queue)) as db:
+    with closing(sqlite3.connect(home.paths.queue)) as db:
         db.execute("PRAGMA user_version = 9999")
     done = home.run("fgsched", "upgrade")
     assert (done.status, "was written by a newer fgsched" in done.err) == (Exit.STORAGE, True), done.err
@@ -261,8 +261,8 @@ with socket.socket(socket.AF_UNIX) as listening:
 
 def test_a_controller_of_another_protocol_is_stopped_too(home):
     home.run("fgsched", "stop")
-    home.places.run.mkdir(mode=0o700, parents=True, exist_ok=True)
-    words = [sys.executable, "-c", OTHER, home.places.socket]
+    home.paths.run.mkdir(mode=0o700, parents=True, exist_ok=True)
+    words = [sys.executable, "-c", OTHER, home.paths.socket]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "ready\n"
         done = home.run("fgsched", "stop")
@@ -273,9 +273,9 @@ def test_a_controller_of_another_protocol_is_stopped_too(home):
 def lose_the_spawner(home, pid):
     """The controller executes itself anew."""
     spawner = next(child for child in children(pid) if "fgspawn" in child[1])
-    starts = home.places.log.read_text().count("event=controller-start ")
+    starts = home.paths.log.read_text().count("event=controller-start ")
     kill(spawner[0])
-    until(home.path, lambda: home.places.log.read_text().count("event=controller-start ") > starts)
+    until(home.path, lambda: home.paths.log.read_text().count("event=controller-start ") > starts)
     assert any("fgspawn" in name and child != spawner[0] for child, name in children(pid))
     assert home.run("fgctl", "ping").status == 0
 
@@ -350,14 +350,14 @@ def test_the_status_names_jobs_source_and_limits(home):
     lines = dict(line.split(None, 1) for line in home.run("fgsched", "status").lines)
     assert lines["jobs"] == "1 PENDING, 1 RUNNING"
     assert lines["GPUs"] == "2 from sim"
-    assert lines["socket"] == str(home.places.socket)
+    assert lines["socket"] == str(home.paths.socket)
 
 
 def test_without_a_controller_the_status_says_so_and_starts_none(home):
     done = home.run("fgsched", "status")
     assert (done.status, "is not running" in done.out) == (Exit.UNREACHABLE, True)
     assert home.run("fgsched", "status", "--json").json["running"] is False
-    assert not home.places.socket.exists()
+    assert not home.paths.socket.exists()
 
 
 def test_a_silent_controller_is_named(home):
@@ -384,7 +384,7 @@ def test_the_doctor_finds_a_healthy_host_healthy(home, is_running):
     assert verdicts["enforcement"] == "OK"
     (text,) = [one["text"] for one in done.json["checks"] if one["check"] == "enforcement"]
     assert ("simulated" in text) is is_running
-    assert home.places.socket.exists() is is_running
+    assert home.paths.socket.exists() is is_running
 
 
 def test_the_doctor_speaks_of_claims_without_a_controller_only_where_there_are_some(home):
@@ -401,8 +401,8 @@ def test_the_doctor_speaks_of_claims_without_a_controller_only_where_there_are_s
 def test_the_doctor_finds_a_damaged_queue(home):
     home.run("fgsched", "start")
     home.run("fgsched", "stop")
-    size = home.places.queue.stat().st_size
-    with open(home.places.queue, "r+b") as file:
+    size = home.paths.queue.stat().st_size
+    with open(home.paths.queue, "r+b") as file:
         file.seek(size // 2)
         file.write(b"\xff" * 4096)
     done = home.run("fgsched", "doctor")
@@ -414,7 +414,7 @@ def test_the_doctor_finds_a_damaged_queue(home):
 def test_the_doctor_tells_the_way_out_of_a_queue_that_is_refused(home, spoil):
     home.run("fgsched", "start")
     home.run("fgsched", "stop")
-    queue = home.places.queue
+    queue = home.paths.queue
     if spoil == "newer":
         with sqlite3.connect(queue) as db:
             db.execute("PRAGMA user_version = 9999")
@@ -441,7 +441,7 @@ def test_a_state_that_others_can_read_is_reported_and_made_private_by_a_start(ho
     assert home.run("fgsched", "start").status == 0
     modes = {name: (home.path / name).stat().st_mode & 0o777 for name in (*names, "notes")}
     assert modes == {name: 0o700 if name == "mail" else 0o600 for name in names} | {"notes": 0o644}
-    assert "is private now: " in home.places.log.read_text()
+    assert "is private now: " in home.paths.log.read_text()
     assert "OK   privacy     no other user can read" in home.run("fgsched", "doctor").out
 
 
@@ -449,11 +449,11 @@ def test_a_state_that_others_can_read_is_reported_and_made_private_by_a_start(ho
 def test_a_queue_that_others_could_write_is_refused_at_the_start(home, mode):
     assert home.submit(hold=True)
     assert home.run("fgsched", "stop").status == 0
-    home.places.queue.chmod(mode)
+    home.paths.queue.chmod(mode)
     done = home.run("fgq")
-    home.places.queue.chmod(0o600)
+    home.paths.queue.chmod(0o600)
     assert (done.status, done.out) == (Exit.STORAGE, ""), done.err
-    assert done.err.startswith(f"fgq: error: {home.places.queue} is writable by others\nLook who changed it")
+    assert done.err.startswith(f"fgq: error: {home.paths.queue} is writable by others\nLook who changed it")
 
 
 def test_a_log_is_made_private(home):
@@ -467,9 +467,9 @@ def test_a_log_is_made_private(home):
 
 
 def test_the_doctor_misses_accounts_that_were_there(home):
-    home.places.accounts.with_name("accounts.initialised").write_text("a4d2c1b0\n")
+    home.paths.accounts.with_name("accounts.initialised").write_text("a4d2c1b0\n")
     done = home.run("fgsched", "doctor")
-    assert f"FAIL accounts    the accounts {home.places.accounts} are missing" in done.lines
+    assert f"FAIL accounts    the accounts {home.paths.accounts} are missing" in done.lines
 
 
 def test_the_doctor_tells_of_internal_errors_of_the_controller(home, monkeypatch):
@@ -482,7 +482,7 @@ def test_the_doctor_tells_of_internal_errors_of_the_controller(home, monkeypatch
 
     assert home.client.call(Ping()).internal_errors == InternalErrors()
     monkeypatch.setattr(Client, "call", spoiled)
-    found = {one.check: one for one in examine(home.places)}["faults"]
+    found = {one.check: one for one in examine(home.paths)}["faults"]
     assert (found.verdict, "3 internal errors" in found.text) == ("WARN", True)
     assert "the pacer: KeyError: 7" in found.text
 
@@ -496,7 +496,7 @@ def test_the_doctor_finds_bad_settings(home):
 
 def test_the_doctor_finds_what_a_job_left_behind(home):
     home.run("fgsched", "start")
-    (home.places.run / "claim" / "99.1").symlink_to("P:1:1:x")
+    (home.paths.run / "claim" / "99.1").symlink_to("P:1:1:x")
     assert "WARN claims      left over: [99]" in home.run("fgsched", "doctor").lines
 
 
@@ -524,8 +524,8 @@ def test_the_settings_printed_are_the_settings_in_force(home, tmp_path):
     printed = home.run("fgsched", "config").out
     copy = tmp_path / "copy.toml"
     copy.write_text(printed)
-    read = load(replace(home.places, config_file=copy))
-    assert read == load(home.places) != Config()
+    read = load(replace(home.paths, config_file=copy))
+    assert read == load(home.paths) != Config()
     assert all(f"{key.name} = " in printed and key.description in printed for key in KEYS.values())
     assert set(tomllib.loads(printed)) == {key.table for key in KEYS.values()} | {"partitions", "resources"}
 
@@ -555,12 +555,12 @@ def test_settings_that_the_host_does_not_have_are_warned_of_wherever_they_are_re
     check = home.run("fgsched", "config", "--check")
     assert (check.status, check.out) == (0, f"{home.path}/fgsched.toml: valid, with 4 warnings\n")
     reconfigure = home.run("fgctl", "reconfigure")
-    os.kill(int(home.places.lock.read_text()), signal.SIGHUP)
+    os.kill(int(home.paths.lock.read_text()), signal.SIGHUP)
     log = until(
-        home.places.log.parent,
-        lambda: (text := home.places.log.read_text()).count("but jobs may use") == 2 and text,
+        home.paths.log.parent,
+        lambda: (text := home.paths.log.read_text()).count("but jobs may use") == 2 and text,
     )
-    doctor = {one.check: one for one in examine(home.places)}["host size"]
+    doctor = {one.check: one for one in examine(home.paths)}["host size"]
     assert (reconfigure.status, doctor.verdict) == (0, "WARN")
     for place in (check.err, reconfigure.err, log, doctor.text):
         assert [text for text in told if text not in place] == []
@@ -572,7 +572,7 @@ def test_settings_that_the_host_does_not_have_are_warned_of_wherever_they_are_re
 def test_settings_that_the_host_has_cause_no_warning(home, text):
     (home.path / "fgsched.toml").write_text(text)
     assert "nothing is wrong with it" in home.run("fgsched", "config", "--check").out
-    assert {one.check: one.verdict for one in examine(home.places)}["host size"] == "OK"
+    assert {one.check: one.verdict for one in examine(home.paths)}["host size"] == "OK"
 
 
 def test_a_file_is_checked_without_being_obeyed(home):

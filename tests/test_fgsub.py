@@ -168,7 +168,7 @@ def test_a_script_for_slurm_has_slurms_variables_and_one_warning(home, sub):
 
 def test_mails_are_promised_only_once_the_controller_sends_them(home, sub):
     program = home.path / "sendmail"
-    home.places.config_file.write_text(f'[mail]\nsendmail = "{program}"\n')
+    home.paths.config_file.write_text(f'[mail]\nsendmail = "{program}"\n')
     line = ("--mail-type=END", "--hold", "--wrap", "true")
     said = "fgsub: warning: --mail-type: this host sends no mails\n"
     assert sub(*line).err == said

@@ -68,7 +68,7 @@ def test_the_same_request_again_has_the_same_ids(home):
 def test_the_socket_of_a_controller_that_was_killed_is_no_obstacle(home):
     assert home.run("fgsub", "--hold", *WITNESS).status == 0
     kill(controller_of(home))
-    assert home.places.socket.exists()
+    assert home.paths.socket.exists()
     assert home.run("fgsub", "--parsable", "--hold", *WITNESS).out == "2\n"
 
 
@@ -95,7 +95,7 @@ def test_a_controller_that_is_silent_is_named_by_its_pid(home):
     pid = controller_of(home)
     os.kill(pid, signal.SIGSTOP)
     try:
-        with AskingClient(home.places) as client, pytest.raises(TimedOut) as caught:
+        with AskingClient(home.paths) as client, pytest.raises(TimedOut) as caught:
             client.ask("ping", patience=0.2)
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -104,7 +104,7 @@ def test_a_controller_that_is_silent_is_named_by_its_pid(home):
 
 
 def test_nobody_but_the_administrator_starts_the_controller_of_a_host(home):
-    of_the_host = replace(home.places, mode="system")
+    of_the_host = replace(home.paths, mode="system")
     with pytest.raises(Unreachable) as caught:
         AskingClient(of_the_host).ask("ping")
     assert caught.value.cause == "the controller is not running"
@@ -120,35 +120,35 @@ def test_a_socket_of_somebody_else_is_said_to_be_that(home):
     os.seteuid(65534)
     try:
         with pytest.raises(Unreachable) as caught:
-            AskingClient(home.places).ask("ping")
+            AskingClient(home.paths).ask("ping")
     finally:
         os.seteuid(0)
-    assert caught.value.cause == f"no permission on the controller's socket {home.places.socket}"
+    assert caught.value.cause == f"no permission on the controller's socket {home.paths.socket}"
 
 
 def test_a_file_in_the_place_of_the_socket_is_named(home):
-    home.places.run.mkdir(mode=0o700)
-    home.places.socket.write_text("precious")
+    home.paths.run.mkdir(mode=0o700)
+    home.paths.socket.write_text("precious")
     done = home.run("fgsub", *WITNESS)
     assert (done.status, done.out) == (Exit.UNREACHABLE, "")
-    assert f"{home.places.socket} is not a socket.\nMove it away" in done.err  # and nothing is waited for
-    assert home.places.socket.read_text() == "precious"
-    home.places.socket.unlink()
+    assert f"{home.paths.socket} is not a socket.\nMove it away" in done.err  # and nothing is waited for
+    assert home.paths.socket.read_text() == "precious"
+    home.paths.socket.unlink()
 
 
 @pytest.mark.parametrize("command", [("fgq",), ("fgsub", *WITNESS), ("fgcancel", "1")])
 def test_a_link_to_itself_in_the_place_of_the_socket_is_named(home, command):
-    home.places.run.mkdir(mode=0o700)
-    home.places.socket.symlink_to("socket")
+    home.paths.run.mkdir(mode=0o700)
+    home.paths.socket.symlink_to("socket")
     done = home.run(*command)
     assert (done.status, done.out) == (Exit.UNREACHABLE, "")
-    assert f"{home.places.socket} is not a socket" in done.err
+    assert f"{home.paths.socket} is not a socket" in done.err
 
 
 def test_a_socket_where_nobody_listens_is_no_obstacle(home):
-    home.places.run.mkdir(mode=0o700)
+    home.paths.run.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(home.places.socket))
+        left.bind(str(home.paths.socket))
     assert home.run("fgsub", "--parsable", *WITNESS).out == "1\n"
 
 
@@ -178,7 +178,7 @@ def test_a_queue_that_cannot_be_used_is_named_with_the_way_out(tmp_path, fault):
         home.client.ask("cancel", ids=[1])
         home.leave()
         home._client = None
-        queue = home.places.queue
+        queue = home.paths.queue
         kept = queue.read_bytes()
         match fault:
             case "newer":
@@ -263,7 +263,7 @@ def stop(home):
     home.client.ask("stop")
     home.disconnect()
     await_end(ended)
-    with (home.places.state / "accounts.lock").open() as lock:
+    with (home.paths.state / "accounts.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 

@@ -98,7 +98,7 @@ def test_it_waits_through_a_restart_of_the_controller(home):
 def waits(home):
     """Whether somebody besides us is connected to the controller, which itself listens."""
     with open("/proc/net/unix") as sockets:
-        return sum(f" {home.places.run}/socket" in line for line in sockets) > 2
+        return sum(f" {home.paths.run}/socket" in line for line in sockets) > 2
 
 
 def test_starts_are_told_as_well_as_ends(home):

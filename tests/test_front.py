@@ -240,7 +240,7 @@ def test_it_starts_a_controller_where_none_runs(tmp_path):
     with living(tmp_path / "home") as home:
         assert call(home, NATIVE, "--gpus=0", "--wrap", "true").stdout == b"Submitted batch job 1\n"
         assert call(home, *PYTHON, "--gpus=0", "--wrap", "true").stdout == b"Submitted batch job 2\n"
-    with closing(sqlite3.connect(home.places.queue)) as queue:
+    with closing(sqlite3.connect(home.paths.queue)) as queue:
         keys = [key for (key,) in queue.execute("SELECT key FROM submission ORDER BY first")]
     times = [key[:12] for key in (begun, *keys, new_key(time.time()))]
     assert times == sorted(times), "both commands begin a key with the time"
@@ -258,7 +258,7 @@ def test_a_job_whose_controller_dies_before_the_answer_is_queued_once(tmp_path):
 @contextmanager
 def hanging_up(home: Home) -> Iterator[list[dict]]:
     """In the place of the controller: a socket that takes requests and answers none."""
-    home.places.run.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.paths.run.mkdir(mode=0o700, parents=True, exist_ok=True)
     requests = []
 
     def serve() -> None:
@@ -268,7 +268,7 @@ def hanging_up(home: Home) -> Iterator[list[dict]]:
                     requests.append(json.loads(line.makefile("rb").readline() or b"{}"))
 
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(home.places.socket))
+        listener.bind(str(home.paths.socket))
         listener.listen()
         server = threading.Thread(target=serve)
         server.start()
@@ -277,7 +277,7 @@ def hanging_up(home: Home) -> Iterator[list[dict]]:
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             server.join()
-    home.places.socket.unlink()
+    home.paths.socket.unlink()
 
 
 def until_blocked(pid: int, number: int) -> None:
@@ -292,13 +292,13 @@ def until_blocked(pid: int, number: int) -> None:
 
 def keys(home: Home) -> list[str]:
     """The keys in the queue of a controller that has ended."""
-    with closing(sqlite3.connect(home.places.queue)) as queue:
+    with closing(sqlite3.connect(home.paths.queue)) as queue:
         return [key for (key,) in queue.execute("SELECT key FROM submission ORDER BY first")]
 
 
 def kept(home: Home) -> list[str]:
     """The keys of submissions without an answer."""
-    return [name.split("-")[1] for name in os.listdir(home.places.run / "unanswered")]
+    return [name.split("-")[1] for name in os.listdir(home.paths.run / "unanswered")]
 
 
 @pytest.mark.parametrize("name", ["fgsub", "sbatch"])
@@ -358,17 +358,17 @@ def test_no_socket_takes_the_place_of_a_closed_stream(site, program, closed):
 
 
 def test_it_sends_nothing_to_a_controller_below_a_directory_that_others_can_write(site):
-    site.places.run.chmod(0o777)
+    site.paths.run.chmod(0o777)
     try:
         done = call(site, NATIVE, "train.sh")
     finally:
-        site.places.run.chmod(0o700)
+        site.paths.run.chmod(0o700)
     assert done.returncode == Exit.UNREACHABLE
     assert b"can be changed by others" in done.stderr
 
 
 def test_after_a_submission_without_an_answer_the_python_command_decides_whether_to_repeat_it(site):
-    kept = site.places.run / "unanswered"
+    kept = site.paths.run / "unanswered"
     kept.mkdir(exist_ok=True)
     (kept / "a-key-of-another").touch()
     try:

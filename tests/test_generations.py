@@ -203,11 +203,11 @@ def test_no_junk_in_the_directory_of_an_earlier_queue_keeps_a_controller_from_st
     with living(tmp_path / "home") as home:
         home.ended()
         stop(home)
-        place = home.places.run / OLD
+        place = home.paths.run / OLD
         for kind in ("claim", "claimed", "result", "job"):
             (place / kind / "5.1").mkdir(parents=True)
             (place / kind / "notes").write_text("mine")
             (place / kind / f"{10**30}.1").symlink_to("\udce9")
-        (home.places.run / NEW).write_text("a file")
-        (home.places.run / "00000000").symlink_to("nowhere")
+        (home.paths.run / NEW).write_text("a file")
+        (home.paths.run / "00000000").symlink_to("nowhere")
         assert home.ended() == 6, "ids go on after those of which anything is left"

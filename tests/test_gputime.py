@@ -28,7 +28,7 @@ def host(driver, tmp_path):
 
 def account(host, job):
     """What the job's region says of its first card."""
-    fd = region.open_region(host.places.run / "job" / f"{job}.1" / "region")
+    fd = region.open_region(host.paths.run / "job" / f"{job}.1" / "region")
     account = region.Account(fd, 0)
     account.read()
     os.close(fd)
@@ -103,7 +103,7 @@ def test_a_partition_and_the_site_say_what_a_job_gets_that_asks_for_nothing(driv
 def test_a_region_that_its_job_cut_short_is_left_alone(host):
     job = launching(host, "--gpus=0.5")
     until(host, job, pacing="turns")
-    with open(host.places.run / "job" / f"{job}.1" / "region", "r+b") as file:
+    with open(host.paths.run / "job" / f"{job}.1" / "region", "r+b") as file:
         file.truncate(100)
     other, fakejob = host.live("--gpus=0.25")
     fakejob.until_ready()
@@ -115,7 +115,7 @@ def page_of(host, job):
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            return Page(host.places.run / "job" / f"{job}.1" / "turns")
+            return Page(host.paths.run / "job" / f"{job}.1" / "turns")
         except OSError:
             assert time.monotonic() < deadline, "no arbiter listens"
             rest()
@@ -151,4 +151,4 @@ def test_a_job_that_is_not_paced_takes_no_turns(host):
     page = page_of(host, paced)
     until_held(page)
     page.close()
-    assert not (host.places.run / "job" / f"{free}.1" / "turns").exists()
+    assert not (host.paths.run / "job" / f"{free}.1" / "turns").exists()

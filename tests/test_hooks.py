@@ -530,7 +530,7 @@ def test_no_job_passes_a_submit_filter_that_fails(hooked, name, why):
     with pytest.raises(Refused) as refused:
         hooked.submit(name=name)
     assert refused.value.cause == why
-    log = hooked.places.log.read_text()
+    log = hooked.paths.log.read_text()
     assert "submit filter" in log.splitlines()[-1]
 
 
@@ -636,7 +636,7 @@ def test_a_task_prolog_that_cannot_be_executed_fails_the_launch_and_the_administ
     assert f"Detail=exec {step} {task}: {why}" in shown
     said = f"fgsched: job {job_id}: could not be started: exec {step} {task}: {why}\n"
     assert (hooked.path / "unstarted.out").read_text() == said
-    logged = [line for line in hooked.places.log.read_text().splitlines() if f"job={job_id} " in line]
+    logged = [line for line in hooked.paths.log.read_text().splitlines() if f"job={job_id} " in line]
     assert logged[-1].endswith(f'event=refuse-launch attempt=1 why="exec {step} …: {why}"')
     assert (f"FAIL settings    [hooks] task_prolog: {task}{seen}" in doctor) == bool(seen)
 

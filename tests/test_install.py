@@ -465,11 +465,11 @@ def check_a_check_that_cannot_end(host):
 _IMPATIENT = """
 import sys
 from fgsched.cli.install.host import check
-from fgsched.cli.install.run import places
+from fgsched.cli.install.run import host_paths
 from fgsched.client import Client
 from fgsched.domain.errors import Refused
 try:
-    check(Client(places()), "bob", 2, patience=0)
+    check(Client(host_paths()), "bob", 2, patience=0)
 except Refused as refused:
     sys.exit(str(refused))
 """

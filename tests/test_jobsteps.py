@@ -200,7 +200,7 @@ def test_steps_reach_the_accounts_also_if_the_controller_was_killed_meanwhile(ho
     kill_controller(home)
     os.write(gate, b"\n")
     os.close(gate)
-    until(home.places.run / "result", lambda: os.listdir(home.places.run / "result"))
+    until(home.paths.run / "result", lambda: os.listdir(home.paths.run / "result"))
     form = "JobID,JobName,NTasks,AllocCPUS,State,ExitCode,DerivedExitCode"
     out = home.run("fgacct", "--steps", "-nP", "-j1", "-o", form).lines
     out[-1] = out[-1].replace("|0:9|", "|0:15|")  # srun has two seconds to tell how it ended
@@ -215,7 +215,7 @@ def test_steps_reach_the_accounts_also_if_the_controller_was_killed_meanwhile(ho
     (document,) = home.run("fgacct", "--steps", "--json", "-j1.1").json["jobs"]
     assert [(one["step"], one["exit_code"], one["gpu_idx"]) for one in document["steps"]] == [("1", 3, [0])]
     assert home.ended("exit 0") == 2
-    until(home.places.run / "job", lambda: not leftovers(home.places.run))
+    until(home.paths.run / "job", lambda: not leftovers(home.paths.run))
 
 
 JOB = """#!/bin/bash

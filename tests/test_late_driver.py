@@ -143,7 +143,7 @@ def status(host):
 
 
 def starts(host):
-    return host.places.log.read_text().count("event=controller-start ")
+    return host.paths.log.read_text().count("event=controller-start ")
 
 
 @pytest.mark.compiler

@@ -109,7 +109,7 @@ def test_a_controller_that_a_test_left_is_named_and_killed(tmp_path):
     assert (run.returncode, "fgsched.controller" in err, f"FG_HOME={home.path}" in err) == (1, True, True), (
         err
     )
-    pid = int(home.places.lock.read_text())
+    pid = int(home.paths.lock.read_text())
     assert identify(pid) is None
 
 

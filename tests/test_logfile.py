@@ -258,8 +258,8 @@ def test_the_journal_gets_each_line_with_its_level_and_no_time(tmp_path):
 
 def test_a_controller_goes_on_in_a_new_file_after_its_log_was_renamed(home):
     home.ended()
-    log = home.places.log
+    log = home.paths.log
     log.rename(f"{log}.old")
-    os.kill(int(home.places.lock.read_text()), signal.SIGHUP)
+    os.kill(int(home.paths.lock.read_text()), signal.SIGHUP)
     home.ended()
     assert "event=reconfigure by=SIGHUP changed=nothing" in log.read_text()

@@ -55,8 +55,8 @@ def test_nothing_secret_is_in_the_log(home):
     home.run("fgcancel", "--reason", SECRET, str(home.submit(hold=True)))
     home.run("fgsub", "--parsable", "-o", f"{home.path}/{SECRET}/x/y", "--wrap", "true")
     home.wait(job)
-    assert SECRET not in home.places.log.read_text()
-    assert "event=end" in home.places.log.read_text()
+    assert SECRET not in home.paths.log.read_text()
+    assert "event=end" in home.paths.log.read_text()
 
 
 def test_the_last_lines_and_those_about_an_array_are_chosen(home):
@@ -75,7 +75,7 @@ def test_a_log_that_is_followed_shows_what_comes_in_the_file_that_follows_a_rota
         assert "event=end" in reader.stdout.readline()
         home.submit(hold=True)
         assert "event=submit" in reader.stdout.readline()
-        os.rename(home.places.log, f"{home.places.log}.1")
+        os.rename(home.paths.log, f"{home.paths.log}.1")
         home.run("fgcancel", str(job + 1))
         assert "event=cancel" in reader.stdout.readline()
         reader.terminate()
@@ -91,12 +91,12 @@ def test_a_log_that_is_not_there_or_not_ones_own_is_an_error(home):
     assert done.err.startswith("fgctl: error: the controller has no line about job 99\n")
     done = home.run("fgsched", "logs", "--job", "99")
     assert (done.status, done.out) == (Exit.NO_SUCH_JOB, "")
-    assert done.err.startswith(f"fgsched: error: {home.places.log} has no line about job 99\n")
+    assert done.err.startswith(f"fgsched: error: {home.paths.log} has no line about job 99\n")
 
 
 def test_to_show_the_log_starts_no_controller(home):
     assert home.run("fgctl", "show", "log").status == Exit.UNREACHABLE
-    assert not home.places.socket.exists()
+    assert not home.paths.socket.exists()
 
 
 @pytest.mark.parametrize(

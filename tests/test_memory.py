@@ -29,7 +29,7 @@ def test_a_job_that_takes_more_than_it_asked_for_is_out_of_memory(home):
 def test_a_job_that_stays_within_it_completes_and_its_cgroup_is_gone(home):
     job = home.ended(EATS, demand={"cpus": 1, "host_memory": 500 << 20})
     assert home.job(job)["state"] == "COMPLETED"
-    queue = (home.places.run / "claim").resolve().parent.name
+    queue = (home.paths.run / "claim").resolve().parent.name
     own = {
         "v1": HERE.root / f"fgsched-{job}.1-{queue}",
         "v2": HERE.root.with_name(f"fgsched-{queue}") / f"fgsched-{job}.1",

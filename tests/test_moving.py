@@ -679,7 +679,7 @@ def test_jobs_run_on_while_the_accounts_are_unreadable(tmp_path):
 def test_a_job_moves_once_with_a_kill_at_each_point(tmp_path, crash_point):
     with living(tmp_path / "home", config=SOON) as home:
         home.run("fgq", "-h", env={"FG_CRASH_AT": crash_point})
-        first = home.places.lock.read_text()
+        first = home.paths.lock.read_text()
         done = home.run("fgsub", "--parsable", "--output=/dev/null", "--wrap", "exit 3")
         job = int(done.out)
         assert home.run("fgwait", str(job)).status == 3
@@ -687,7 +687,7 @@ def test_a_job_moves_once_with_a_kill_at_each_point(tmp_path, crash_point):
         moved(home, job)
         assert home.run("fgacct", "-P", env=zone_at_noon()).out == before
         assert of_accounts(home.path) == {job}
-        restarted = home.places.lock.read_text() != first
+        restarted = home.paths.lock.read_text() != first
         assert restarted is crash_point.startswith("controller")
 
 

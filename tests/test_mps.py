@@ -501,7 +501,7 @@ def check_first(home: Home, place: Path, job: int, client: int) -> None:
     assert os.stat(pipes).st_mode & 0o777 == 0o700
     said = home.run("fgctl", "show", "job", str(job)).out
     assert re.findall("(?:Pacing|Enforce|Mps)=[^ \n]*", said) == ["Pacing=mps:50", "Enforce=shim,mps:50"]
-    fd = region.open_region(home.places.run / "job" / f"{job}.1" / "region")
+    fd = region.open_region(home.paths.run / "job" / f"{job}.1" / "region")
     account = region.Account(fd, 0)
     account.read()
     os.close(fd)

@@ -219,4 +219,4 @@ def test_a_job_without_its_environment_goes_on_after_its_shepherd_was_killed(hom
     os.close(go)
     (over,) = home.wait(job)
     assert (over["state"], over["exit_code"]) == ("FAILED", 7)
-    assert not (home.places.run / f"claim/{job}.1").is_symlink()
+    assert not (home.paths.run / f"claim/{job}.1").is_symlink()

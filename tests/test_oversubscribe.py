@@ -91,7 +91,7 @@ def test_commands_mark_an_oversubscribed_gpu_and_its_jobs(tmp_path):
 
 def test_the_doctor_warns_of_each_oversubscribed_gpu(tmp_path):
     (tmp_path / "fgsched.toml").write_text("[gpus]\noversubscribe = 1.5\n[per_gpu.1]\noversubscribe = 2\n")
-    places = Paths.find({"FG_HOME": str(tmp_path)}, 0)
-    found = doctor._oversubscribed(places, doctor._Seen(None, "", frozenset()))
+    paths = Paths.find({"FG_HOME": str(tmp_path)}, 0)
+    found = doctor._oversubscribed(paths, doctor._Seen(None, "", frozenset()))
     text = "every GPU by 1.5, GPU 1 by 2: the GPU memory of jobs is not guaranteed"
     assert (found.verdict, found.text) == (doctor.WARN, text)

@@ -209,14 +209,14 @@ def test_a_file_system_without_locks_is_named_and_nothing_is_called_damaged(tmp_
 def test_a_file_in_the_place_of_a_running_controllers_socket_is_named_at_once(tmp_path):
     with living(tmp_path / "home") as home:
         assert home.run("fgq", "-h").status == 0
-        moved = home.places.socket.with_name("moved")
-        home.places.socket.rename(moved)
-        home.places.socket.write_text("precious")
+        moved = home.paths.socket.with_name("moved")
+        home.paths.socket.rename(moved)
+        home.paths.socket.write_text("precious")
         for command in ("fgq", "fginfo"):
             told = home.run(command)
             assert (told.status, "is not a socket" in told.err, "waiting" in told.err) == (5, True, False)
-        home.places.socket.unlink()
-        moved.rename(home.places.socket)
+        home.paths.socket.unlink()
+        moved.rename(home.paths.socket)
 
 
 @pytest.mark.compiler
@@ -224,7 +224,7 @@ def test_a_command_says_who_holds_the_lock_for_which_it_waits(tmp_path):
     from filelock import FileLock
 
     with living(tmp_path / "home") as home:
-        home.places.prepare(os.geteuid())
+        home.paths.prepare(os.geteuid())
         with FileLock(home.path / "starting.lock"):
             command = subprocess.Popen(
                 [sys.executable, "-m", "fgsched.cli.fgq", "-h"],

@@ -219,7 +219,7 @@ def test_a_hang_up_reads_the_configuration_too(home):
 
     before = partitions()
     (home.path / "fgsched.toml").write_text("[host]\ncpus = 64\n[partitions.night]\n")
-    os.kill(int(home.places.lock.read_text()), signal.SIGHUP)
+    os.kill(int(home.paths.lock.read_text()), signal.SIGHUP)
     until(home.path, lambda: partitions() != before)  # the log tells of the new configuration
     assert (before, partitions()) == (["main"], ["night", "main"])
 

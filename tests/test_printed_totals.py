@@ -26,7 +26,7 @@ def host(tmp_path_factory):
     """A host whose accounts have the history."""
     with living(tmp_path_factory.mktemp("totals") / "home", devices="none") as home:
         with history.zone():
-            write(HISTORY, home.places.accounts, whole_account)
+            write(HISTORY, home.paths.accounts, whole_account)
         yield home
 
 

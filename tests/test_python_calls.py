@@ -189,7 +189,7 @@ def test_a_call_and_its_results_are_closed_to_others(here):
 
 
 def folders(home):
-    return list((home.places.state / "calls").glob("call-*"))
+    return list((home.paths.state / "calls").glob("call-*"))
 
 
 def test_a_forgotten_result_is_gone(here):

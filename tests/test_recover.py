@@ -245,9 +245,9 @@ def test_a_queue_with_damaged_definitions_of_its_tables_is_refused_and_recovered
 def test_a_definition_that_is_not_text_is_a_damage_that_doctor_reports_and_recovers(home):
     assert home.run("fgsub", "--hold", "--wrap", "true").status == 0
     assert home.run("fgsched", "stop").status == 0
-    data = home.places.queue.read_bytes()
+    data = home.paths.queue.read_bytes()
     at = data.index(b"CREATE TABLE job") + 10  # the message of SQLite quotes the text
-    home.places.queue.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+    home.paths.queue.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
     for command in (("start",), ("doctor",)):
         done = home.run("fgsched", *command)
         assert "Traceback" not in done.err + done.out

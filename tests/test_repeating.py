@@ -22,7 +22,7 @@ LINE = "--output=/dev/null --wrap true\n"
 
 
 def keys(home):
-    there = home.places.run / "unanswered"
+    there = home.paths.run / "unanswered"
     return sorted(os.listdir(there)) if there.exists() else []
 
 
@@ -47,8 +47,8 @@ def begin(home, batch):
     with open(batch, "w") as file:  # until it reads
         os.kill(controller_of(home), signal.SIGSTOP)
         file.write(LINE)
-    until(home.places.run, lambda: (home.places.run / "unanswered").exists())
-    until(home.places.run / "unanswered", lambda: keys(home))
+    until(home.paths.run, lambda: (home.paths.run / "unanswered").exists())
+    until(home.paths.run / "unanswered", lambda: keys(home))
     while state_of(command.pid) != "S":  # it waits for the answer: nothing else lets it sleep from here on
         assert command.poll() is None
         rest()
@@ -129,10 +129,10 @@ def test_a_submission_that_had_no_answer_is_said_to_be_maybe_queued(home):
         "requests": [{"name": "job", "chdir": str(home.path)}],
         "jobs": [[0, 0, 0, True]],
     }
-    key = Unanswered(home.places.run / "unanswered", b"request", time.time())
+    key = Unanswered(home.paths.run / "unanswered", b"request", time.time())
     os.kill(controller_of(home), signal.SIGSTOP)
     try:
-        with AskingClient(home.places) as client, pytest.raises(TimedOut) as told:
+        with AskingClient(home.paths) as client, pytest.raises(TimedOut) as told:
             client.ask("submit", patience=0.2, key=key.value, **request)
         assert "Nothing was changed" not in told.value.remedy
     finally:
@@ -161,7 +161,7 @@ def test_what_is_said_of_a_request_without_an_answer_is_true_of_it(home, operati
     assert home.client.ask("ping")
     os.kill(controller_of(home), signal.SIGSTOP)
     try:
-        with AskingClient(home.places) as client, pytest.raises(TimedOut) as told:
+        with AskingClient(home.paths) as client, pytest.raises(TimedOut) as told:
             client.ask(operation, patience=0.2, **more)
     finally:
         os.kill(controller_of(home), signal.SIGCONT)

@@ -168,7 +168,7 @@ def test_systemd_tmpfiles_is_kept_from_removing_it_for_its_age(tmp_path):
 
 def own(home):
     """The directory of the present queue below the run directory."""
-    return (home.places.run / "claim").resolve().parent
+    return (home.paths.run / "claim").resolve().parent
 
 
 def lay(home, jobs, *, places=PLACES):
@@ -220,8 +220,8 @@ def test_jobs_whose_results_find_their_names_taken_end_and_others_are_not_concer
 @pytest.mark.parametrize("gone", ["claim", "result", "job", "socket", "own", "run"])
 def test_service_goes_on_after_a_part_of_the_run_directory_was_removed(home, gone):
     runs = home.running(share=100)
-    run = home.places.run
-    path = {"socket": home.places.socket, "own": own(home), "run": run}.get(gone, own(home) / gone)
+    run = home.paths.run
+    path = {"socket": home.paths.socket, "own": own(home), "run": run}.get(gone, own(home) / gone)
     with listening(path.parent, path.name) as made:
         with stopped(controller_of(home)):  # it would make again what was removed before the rest is
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -298,13 +298,13 @@ class watching_removal:
 @pytest.fixture
 def presence(tmp_path):
     (tmp_path / "queue.db").touch()
-    places = Paths(
+    paths = Paths(
         mode="user", home=tmp_path, state=tmp_path, run=tmp_path / "run", config_file=tmp_path / "none"
     )
-    places.prepare(os.geteuid())
+    paths.prepare(os.geteuid())
     tmp_path.chmod(0o700)
-    one = Presence(places, RunDir(places.run, BOOT), lambda: a_socket(places.socket))
-    a_socket(places.socket)
+    one = Presence(paths, RunDir(paths.run, BOOT), lambda: a_socket(paths.socket))
+    a_socket(paths.socket)
     yield one
     one.source.close()
 
@@ -314,8 +314,8 @@ def test_without_a_descriptor_for_removals_the_log_says_so(tmp_path, monkeypatch
         raise OSError(errno.EMFILE, "no instance is left")
 
     monkeypatch.setattr(upkeep, "Inotify", none)
-    places = Paths(mode="user", home=tmp_path, state=tmp_path, run=tmp_path, config_file=tmp_path / "none")
-    Presence(places, RunDir(tmp_path, BOOT), lambda: None)
+    paths = Paths(mode="user", home=tmp_path, state=tmp_path, run=tmp_path, config_file=tmp_path / "none")
+    Presence(paths, RunDir(tmp_path, BOOT), lambda: None)
     assert caplog.messages == [
         f"removals from {tmp_path} are not detected: [Errno {errno.EMFILE}] no instance is left"
     ]
@@ -354,16 +354,16 @@ def test_what_is_removed_before_it_is_watched_again_is_made_again(presence, tmp_
 def test_what_it_makes_itself_is_no_reason_to_look_again(tmp_path):
     """The plain names that lead to the directory of the queue are made by renaming."""
     (tmp_path / "queue.db").touch()
-    places = Paths(
+    paths = Paths(
         mode="user", home=tmp_path, state=tmp_path, run=tmp_path / "run", config_file=tmp_path / "none"
     )
     tmp_path.chmod(0o700)
-    places.prepare(os.geteuid())
-    generations.directory_of(places.run, "0123abcd")
-    one = Presence(places, RunDir(places.run / "0123abcd", BOOT), lambda: a_socket(places.socket))
+    paths.prepare(os.geteuid())
+    generations.directory_of(paths.run, "0123abcd")
+    one = Presence(paths, RunDir(paths.run / "0123abcd", BOOT), lambda: a_socket(paths.socket))
     one.heard(0.0)
     one.look(1.0)
-    assert (places.run / "claim").is_symlink()
+    assert (paths.run / "claim").is_symlink()
     looks = 1
     while select.select([one.source], [], [], 0)[0] and looks < 10:
         one.heard(2.0 * looks)
@@ -399,10 +399,10 @@ def test_where_it_cannot_be_made_it_is_tried_again_ever_more_seldom(presence, tm
 
 def test_a_client_finds_the_controller_by_the_socket_that_was_made_again(home):
     home.queue("id")
-    with listening(home.places.run, "socket") as made:
-        home.places.socket.unlink()
+    with listening(home.paths.run, "socket") as made:
+        home.paths.socket.unlink()
         made()
-    with Client(home.places, may_start=False) as again:
+    with Client(home.paths, may_start=False) as again:
         assert again.call(protocol.ListQueue(fields=("id",))).jobs == []
 
 
@@ -445,7 +445,7 @@ def test_a_job_whose_result_cannot_be_read_ends_with_its_status_unknown(home):
     os.mkfifo(gate)
     job = home.submit(f"read line <{gate}")
     with gate.open("w") as go:
-        (home.places.run / f"result/{job}.1").symlink_to("junk")
+        (home.paths.run / f"result/{job}.1").symlink_to("junk")
         go.write("go\n")
     (ended,) = home.wait(job)
     assert (ended["state"], home.job(job)["detail"]) == (

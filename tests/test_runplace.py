@@ -158,7 +158,7 @@ def test_jobs_run_whatever_the_path_of_the_home_is(tmp_path, name):
     with living(tmp_path / name) as home:
         job = home.submit("echo $FG_JOB_DIR")
         home.wait(job)
-        run = home.places.run
+        run = home.paths.run
         assert run.parent in runplace.SHARED
         assert Path((home.path / f"fg-{job}.out").read_text()).is_relative_to(run)
         kill(controller_of(home))

@@ -40,7 +40,7 @@ def scripted(tmp_path):
     show(**{"0": {"power": 300, "temperature": 61}})
     home.run("fgq", "-h", env={"FG_SIM_SCRIPT": str(script)})
     yield home, show
-    if home.places.socket.exists():
+    if home.paths.socket.exists():
         home.leave()
 
 
@@ -99,7 +99,7 @@ def is_mostly_active(usage):
 
 def accounts(home):
     home.leave()
-    return LedgerReader(home.places.accounts)
+    return LedgerReader(home.paths.accounts)
 
 
 def test_the_use_of_jobs_and_gpus_reaches_the_accounts(scripted):
@@ -155,13 +155,13 @@ def test_a_controller_that_starts_again_continues_the_sums_of_running_jobs(scrip
     job = working(home, "sm=80 mem=6G")
     until_sampled(home, job, lambda usage: usage.sampled > 0.5)
     script = home.path / "cards" / "script.json"
-    pid = int(home.places.lock.read_text())
+    pid = int(home.paths.lock.read_text())
     ended = os.pidfd_open(pid)
     signal.pidfd_send_signal(ended, signal.SIGTERM)
     home.disconnect()
     assert select.select([ended], [], [], PATIENCE)[0]
     os.close(ended)
-    before = LedgerReader(home.places.accounts)
+    before = LedgerReader(home.paths.accounts)
     was = before.sample(job)
     before.close()
     home.run("fgq", "-h", env={"FG_SIM_SCRIPT": str(script)})
@@ -207,7 +207,7 @@ def begun(path, clock):
 def timed(tmp_path, clock):
     home = begun(tmp_path / "home", clock)
     yield home
-    if home.places.socket.exists():
+    if home.paths.socket.exists():
         home.leave()
 
 
@@ -246,7 +246,7 @@ def small_disk(tmp_path, clock):
         yield disk, home
     finally:
         (disk / "filler").unlink(missing_ok=True)  # the controller needs space to end its jobs
-        if home.places.socket.exists():
+        if home.paths.socket.exists():
             home.leave()
         subprocess.run(["umount", "--lazy", disk], check=True)
 

@@ -97,7 +97,7 @@ def test_every_name_prints_its_usage_in_one_line_and_starts_nothing(name, home):
     status, out, err = called(home, name, "--usage")
     assert (status, err, out.splitlines()[1:]) == (0, "", [])
     assert out.startswith(f"Usage: {name} [OPTION]...")
-    assert not home.places.socket.exists()
+    assert not home.paths.socket.exists()
 
 
 @pytest.mark.parametrize(

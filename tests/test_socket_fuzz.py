@@ -236,7 +236,7 @@ def test_what_is_wrong_deep_in_a_submission_is_named_by_its_path():
 
 def test_a_request_of_100_mb_is_refused_and_the_controller_goes_on(home):
     pid = home.client.ask("ping")["pid"]
-    with connect(home.places) as sock:
+    with connect(home.paths) as sock:
         sock.settimeout(60)
         with contextlib.suppress(OSError):  # it hangs up before it has read all of it
             sock.sendall(b'{"v":2,"op":"cancel","ids":[' + b"1," * 50_000_000)
@@ -251,7 +251,7 @@ def test_an_operation_given_anything_answers_and_never_with_a_fault_of_ours(home
     job = home.submit(hold=True, share=0)
     if operation == "wait":
         home.client.ask("cancel", ids=[job])
-    with connect(home.places) as sock:
+    with connect(home.paths) as sock:
         sock.settimeout(60)
         found = list(answered(sock, frames(operation, job)))
     faults = [(asked[:300], said) for asked, said in found if said.get("error", {}).get("exit") == 7]

@@ -227,9 +227,9 @@ def test_the_directory_of_a_queue_lies_apart_from_the_files_of_other_programs(tm
 
 
 def test_the_run_directory_of_a_controller_has_the_flag(home):
-    flags_of(home.places.state)
+    flags_of(home.paths.state)
     assert home.run("fgsched", "start").status == 0
-    assert flags_of(home.places.run.resolve()) & TOPDIR
+    assert flags_of(home.paths.run.resolve()) & TOPDIR
 
 
 def test_a_file_system_without_the_flag_is_no_error():

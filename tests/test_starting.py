@@ -195,7 +195,7 @@ def test_hard_limits_of_the_shell_that_would_harm_a_controller_are_refused(home,
     done = start(home, limits=[(limit, hard, hard)])
     assert (done.status, done.out) == (1, "")
     assert f"the controller cannot run with the hard limit of {said}" in done.err
-    assert not home.places.socket.exists()
+    assert not home.paths.socket.exists()
 
 
 def test_soft_limits_of_the_shell_are_raised_to_the_hard_ones(home):
@@ -238,7 +238,7 @@ def test_a_killed_command_leaves_a_controller_or_none(home, delay):
             os.killpg(command.pid, signal.SIGINT)
     # Executed, not forked: a forked one overtakes a controller that is importing, which then outlives it.
     assert subprocess.run(words, env=home.environ, cwd=home.path, capture_output=True).returncode == 0
-    log = home.places.log.read_text()
+    log = home.paths.log.read_text()
     assert "Traceback" not in log
     assert log.count("event=controller-start ") == 1
 
@@ -251,8 +251,8 @@ def test_whoever_waits_for_a_controller_may_be_gone_when_it_is_ready(home):
         os.close(ours)  # as if it had been killed
         one = subprocess.Popen(words, env=home.environ, pass_fds=[theirs], stdout=log, stderr=log)
     os.close(theirs)
-    until(home.path, home.places.run.exists)  # a command would start another one
-    until(home.places.run, home.places.socket.exists)
+    until(home.path, home.paths.run.exists)  # a command would start another one
+    until(home.paths.run, home.paths.socket.exists)
     try:
         assert home.run("fgq", "-h").status == 0
         assert controller_of(home) == one.pid
@@ -268,14 +268,14 @@ def test_whoever_waits_for_a_controller_may_be_gone_when_it_is_ready(home):
 @pytest.fixture
 def slow(home):
     """A controller, played by the test, that has its lock and is starting: what it answers last of all."""
-    home.places.prepare(os.geteuid())
+    home.paths.prepare(os.geteuid())
     with ExitStack() as held:
-        held.enter_context(taken(home.places))
-        show_start(home.places.socket)
-        held.callback(clear_start, home.places.socket)
+        held.enter_context(taken(home.paths))
+        show_start(home.paths.socket)
+        held.callback(clear_start, home.paths.socket)
         yield held
-    if home.places.socket.is_socket() and home.places.lock.read_text() == f"{os.getpid()}\n":
-        home.places.socket.unlink()  # the home would stop the process that the lock names
+    if home.paths.socket.is_socket() and home.paths.lock.read_text() == f"{os.getpid()}\n":
+        home.paths.socket.unlink()  # the home would stop the process that the lock names
 
 
 @contextmanager
@@ -299,10 +299,10 @@ def test_a_command_waits_for_a_controller_that_is_starting_and_says_so(home, slo
 
 def test_a_controller_that_listens_and_reads_its_queue_is_awaited_as_well(home, slow):
     with socket.socket(socket.AF_UNIX) as door, begun(home, "fgq", "-h") as command:
-        door.bind(str(home.places.socket))
+        door.bind(str(home.paths.socket))
         door.listen(1)
         assert "is starting" in command.stderr.readline()
-        clear_start(home.places.socket)
+        clear_start(home.paths.socket)
         with door.accept()[0] as line, line.makefile("rb") as requests:
             while b'"op":"queue"' not in (asked := requests.readline()):
                 assert asked, "it asks for something else"
@@ -317,7 +317,7 @@ def test_the_time_limit_of_a_command_includes_the_start_of_the_controller(home, 
 
 def test_the_status_names_a_controller_that_is_starting(home, slow):
     with pytest.raises(TimedOut) as told:
-        connect(home.places, may_start=False, until=0.0)
+        connect(home.paths, may_start=False, until=0.0)
     assert told.value.cause == f"the controller (pid {os.getpid()}) is still starting"
 
 
@@ -325,8 +325,8 @@ def test_a_controller_that_was_killed_while_it_started_is_not_awaited(home):
     home.running()
     kill_controller(home)
     assert home.run("fgq", "-h", env={"FG_CRASH_AT": "controller_in_recovery"}).status == 5
-    mark = home.places.socket.with_name("starting")
-    assert (mark.is_symlink(), starting(home.places.socket)) == (True, 0)
+    mark = home.paths.socket.with_name("starting")
+    assert (mark.is_symlink(), starting(home.paths.socket)) == (True, 0)
     assert home.run("fgq", "-h").status == 0
     assert not mark.is_symlink()
 
@@ -340,20 +340,20 @@ def test_files_that_cannot_be_written_are_named(home):
     assert done.status == 6
     assert done.err.startswith(f"fgq: error: cannot write {home.path}/starting.lock: ")
     (home.path / "starting.lock").rmdir()
-    home.places.log.mkdir()
+    home.paths.log.mkdir()
     done = home.run("fgq", "-h")
     assert (done.status, done.err) == (
         6,
-        f"fgq: error: cannot write {home.places.log}: {os.strerror(errno.EISDIR)}\n",
+        f"fgq: error: cannot write {home.paths.log}: {os.strerror(errno.EISDIR)}\n",
     )
-    home.places.log.rmdir()
-    os.mkfifo(home.places.log)
+    home.paths.log.rmdir()
+    os.mkfifo(home.paths.log)
     done = home.run("fgq", "-h")
     assert (done.status, done.err) == (
         6,
-        f"fgq: error: cannot write {home.places.log}: {os.strerror(errno.ENXIO)}\n",
+        f"fgq: error: cannot write {home.paths.log}: {os.strerror(errno.ENXIO)}\n",
     )
-    home.places.log.unlink()
+    home.paths.log.unlink()
 
 
 def test_a_command_without_standard_streams_starts_a_controller(home):

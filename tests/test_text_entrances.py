@@ -117,7 +117,7 @@ def as_request(home, text):
         .replace(b"COMMENT", b"\\ud83d")
     )
     with socket.socket(socket.AF_UNIX) as caller, caller.makefile("rb") as answers:
-        caller.connect(str(home.places.socket))
+        caller.connect(str(home.paths.socket))
         caller.sendall(line + b"\n")
         answer = answers.readline()
     yield Done(json.loads(answer)["error"]["exit"], answer, b"")

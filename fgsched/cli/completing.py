@@ -7,7 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fgsched import protocol
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.states import JobState
 from fgsched.domain.text import lazy_regex
@@ -58,7 +58,7 @@ def _values_of(command: str, param: click.Parameter) -> Values | None:
 
 
 def _asked(call: protocol.Call[protocol.Answer]) -> protocol.Answer:
-    with Client(find_places(), may_start=False, is_prompt=True) as client:
+    with Client(find_paths(), may_start=False, is_prompt=True) as client:
         return client.call(call, patience=_PATIENCE)
 
 

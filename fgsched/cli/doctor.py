@@ -69,16 +69,16 @@ class _Seen:
     gpus: tuple[Gpu, ...] = ()  # of the controller
 
 
-def examine(places: Paths) -> list[CheckResult]:
+def examine(paths: Paths) -> list[CheckResult]:
     """Run all checks in order. A check that raises an exception is reported as a failure."""
-    findings = [*installation(), *_settings(places)]
+    findings = [*installation(), *_settings(paths)]
     try:
-        seen = _ask(places)
+        seen = _ask(paths)
     except FgschedError as error:
         return [*findings, CheckResult("controller", FAIL, error.cause, error.remedy)]
     for check in _CHECKS:
         try:
-            findings.append(check(places, seen))
+            findings.append(check(paths, seen))
         except (FgschedError, OSError) as error:
             cause = error.cause if isinstance(error, FgschedError) else str(error)
             findings.append(
@@ -94,8 +94,8 @@ def installation() -> list[CheckResult]:
     return [_python(), _hook(), _spawner()]
 
 
-def _ask(places: Paths) -> _Seen:
-    with Client(places, may_start=False, is_prompt=True) as client:
+def _ask(paths: Paths) -> _Seen:
+    with Client(paths, may_start=False, is_prompt=True) as client:
         try:
             about = client.call(Ping())
         except NotRunning as error:
@@ -158,14 +158,14 @@ def _spawner() -> CheckResult:
     )
 
 
-def _settings(places: Paths) -> Iterator[CheckResult]:
+def _settings(paths: Paths) -> Iterator[CheckResult]:
     try:
-        config = load(places)
+        config = load(paths)
     except FgschedError as error:
         yield CheckResult("settings", FAIL, error.cause, error.remedy)
         return
-    note = "" if places.config_file.exists() else " does not exist: the defaults apply"
-    yield CheckResult("settings", OK, f"{places.config_file}{note}")
+    note = "" if paths.config_file.exists() else " does not exist: the defaults apply"
+    yield CheckResult("settings", OK, f"{paths.config_file}{note}")
     yield _host_size(config)
 
 
@@ -180,34 +180,34 @@ def _host_size(config: Config) -> CheckResult:
 # -- the running controller -------------------------------------------------------------------------
 
 
-def _controller(places: Paths, seen: _Seen) -> CheckResult:
+def _controller(paths: Paths, seen: _Seen) -> CheckResult:
     if not seen.about:
-        if places.mode == "system":
+        if paths.mode == "system":
             return CheckResult("controller", WARN, seen.why, seen.remedy)
         return CheckResult("controller", OK, f"{seen.why}; your next command starts one")
     return CheckResult("controller", OK, f"pid {seen.about.pid}, {seen.about.mode} mode, answers")
 
 
-def _host(places: Paths, seen: _Seen) -> CheckResult:
+def _host(paths: Paths, seen: _Seen) -> CheckResult:
     """Check that the queue belongs to this host, and that its file system has locks."""
-    here, owner = ownhost.this_host(), ownhost.owner_of(places.state)
-    kind = file_system(places.state)
+    here, owner = ownhost.this_host(), ownhost.owner_of(paths.state)
+    kind = file_system(paths.state)
     name = f"{here.name}, {f'machine {here.machine[:8]}' if here.machine else 'without a machine id'}"
     if owner is None:
         return CheckResult("host", OK, f"{name}; the queue belongs to no host yet ({kind})")
-    ownhost.refuse_another_host(places.state)
-    return CheckResult("host", OK, f"the queue belongs to this host ({name}; {places.state} is on {kind})")
+    ownhost.refuse_another_host(paths.state)
+    return CheckResult("host", OK, f"the queue belongs to this host ({name}; {paths.state} is on {kind})")
 
 
-def _run_directory(places: Paths, seen: _Seen) -> CheckResult:
-    places.check(os.geteuid())
-    if not places.run.exists():
-        return CheckResult("run dir", OK, f"{places.run} does not exist yet")
-    link = f"{places.run_link} -> " if places.run_link else ""
-    return CheckResult("run dir", OK, f"{link}{places.run}")
+def _run_directory(paths: Paths, seen: _Seen) -> CheckResult:
+    paths.check(os.geteuid())
+    if not paths.run.exists():
+        return CheckResult("run dir", OK, f"{paths.run} does not exist yet")
+    link = f"{paths.run_link} -> " if paths.run_link else ""
+    return CheckResult("run dir", OK, f"{link}{paths.run}")
 
 
-def _queue(places: Paths, seen: _Seen) -> CheckResult:
+def _queue(paths: Paths, seen: _Seen) -> CheckResult:
     """Check the queue file; take the controller's lock meanwhile if no controller runs."""
     if seen.about and seen.about.queue_note:
         return CheckResult(
@@ -215,73 +215,73 @@ def _queue(places: Paths, seen: _Seen) -> CheckResult:
         )
     if seen.about:
         answer = seen.queue
-    elif not os.access(places.state, os.X_OK) and places.state.exists():
+    elif not os.access(paths.state, os.X_OK) and paths.state.exists():
         return CheckResult("queue", OK, "only root can read it")
     else:
-        places.refuse_lost_state()
-        if not places.queue.exists():
-            return CheckResult("queue", OK, f"{places.queue} does not exist yet")
-        answer = _checked(places)
+        paths.refuse_lost_state()
+        if not paths.queue.exists():
+            return CheckResult("queue", OK, f"{paths.queue} does not exist yet")
+        answer = _checked(paths)
     if answer != "ok":
         remedy = "Stop the controller, and recover the readable rows with: fgsched doctor --recover."
-        return CheckResult("queue", FAIL, f"{places.queue}: {answer}", remedy)
-    return CheckResult("queue", OK, f"{places.queue} is intact")
+        return CheckResult("queue", FAIL, f"{paths.queue}: {answer}", remedy)
+    return CheckResult("queue", OK, f"{paths.queue} is intact")
 
 
-def _checked(places: Paths) -> str:
+def _checked(paths: Paths) -> str:
     """Return "ok", or what is damaged in the queue of a controller that is not running."""
     from fgsched.store import Store
 
-    with taken(places):
-        store = Store(places.queue)
+    with taken(paths):
+        store = Store(paths.queue)
         answer = store.check()
         store.close()
     return answer
 
 
-def _accounts(places: Paths, seen: _Seen) -> CheckResult:
+def _accounts(paths: Paths, seen: _Seen) -> CheckResult:
     """Check that the accounts are there and can be written."""
     if seen.about and seen.about.accounts_note:
         return CheckResult("accounts", WARN, seen.about.accounts_note)
-    if places.state.exists() and not os.access(places.state, os.X_OK):
+    if paths.state.exists() and not os.access(paths.state, os.X_OK):
         return CheckResult("accounts", OK, "only root can read them")
-    if not places.accounts.exists():
-        guard.refuse_missing(places.accounts)
-        return CheckResult("accounts", OK, f"{places.accounts} does not exist yet")
-    if why := guard.damage(places.accounts):
+    if not paths.accounts.exists():
+        guard.refuse_missing(paths.accounts)
+        return CheckResult("accounts", OK, f"{paths.accounts} does not exist yet")
+    if why := guard.damage(paths.accounts):
         return CheckResult("accounts", FAIL, why, guard.REMEDY)
-    return CheckResult("accounts", OK, f"{places.accounts} are intact")
+    return CheckResult("accounts", OK, f"{paths.accounts} are intact")
 
 
-def _mails(places: Paths, seen: _Seen) -> CheckResult:
+def _mails(paths: Paths, seen: _Seen) -> CheckResult:
     """Warn if mails wait for long: the mail server does not answer, or their disk is full."""
-    if places.state.exists() and not os.access(places.state, os.X_OK):
+    if paths.state.exists() and not os.access(paths.state, os.X_OK):
         return CheckResult("mails", OK, "only root can read their queue")
-    folders = [place for place in (places.mail / "new", places.mail / "reports/new") if place.is_dir()]
+    folders = [place for place in (paths.mail / "new", paths.mail / "reports/new") if place.is_dir()]
     since = [entry.stat().st_mtime for place in folders for entry in os.scandir(place)]
     if not since or time.time() - min(since) < _LONG:
         return CheckResult("mails", OK, f"{len(since)} mails wait" if since else "no mail waits")
     text = f"{len(since)} mails wait, the first since {time.strftime('%F %H:%M', time.localtime(min(since)))}"
-    return CheckResult("mails", WARN, text, f"{places.log} says why. They are tried again.")
+    return CheckResult("mails", WARN, text, f"{paths.log} says why. They are tried again.")
 
 
-def _private(places: Paths, seen: _Seen) -> CheckResult:
+def _private(paths: Paths, seen: _Seen) -> CheckResult:
     """Warn if other users can read files of the state."""
-    paths = open_to_others(places)
-    if not paths:
+    exposed = open_to_others(paths)
+    if not exposed:
         return CheckResult("privacy", OK, "no other user can read the queue, the accounts or the logs")
-    text = f"other users can read {', '.join(map(str, paths))}"
+    text = f"other users can read {', '.join(map(str, exposed))}"
     return CheckResult("privacy", WARN, text, "fgsched restart makes them private.")
 
 
-def _space(places: Paths, seen: _Seen) -> CheckResult:
+def _space(paths: Paths, seen: _Seen) -> CheckResult:
     """Check the space for the queue: on a full disk nothing is submitted, and no controller starts."""
-    place = next(candidate for candidate in (places.state, *places.state.parents) if candidate.exists())
+    place = next(candidate for candidate in (paths.state, *paths.state.parents) if candidate.exists())
     space = os.statvfs(place)
     free = space.f_bavail * space.f_frsize
-    text = f"{free >> 20}M are left for {places.state}"
+    text = f"{free >> 20}M are left for {paths.state}"
     if space.f_files and not space.f_favail:
-        free, text = 0, f"no new file can be made in {places.state}: its disk has no inode left"
+        free, text = 0, f"no new file can be made in {paths.state}: its disk has no inode left"
     if has_used_up_quota(place):
         free, text = 0, f"the quota for {place} is used up"
     if free >= _SPACE:
@@ -290,7 +290,7 @@ def _space(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("disk", FAIL if free < _NO_SPACE else WARN, text, remedy)
 
 
-def _sqlite(places: Paths, seen: _Seen) -> CheckResult:
+def _sqlite(paths: Paths, seen: _Seen) -> CheckResult:
     text = ".".join(str(part) for part in version())
     if not may_lose_commits(version()):
         return CheckResult("sqlite", OK, text)
@@ -299,9 +299,9 @@ def _sqlite(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("sqlite", WARN, f"{text} {why}", remedy)
 
 
-def _logout(places: Paths, seen: _Seen) -> CheckResult:
+def _logout(paths: Paths, seen: _Seen) -> CheckResult:
     """Warn if the end of a login ends the user's controller and its jobs."""
-    if seen.about is None or places.mode == "system":
+    if seen.about is None or paths.mode == "system":
         return CheckResult("logout", OK, "no controller of a user runs here")
     if why := logins.reason_for(seen.about.pid, _user()):
         return CheckResult("logout", WARN, why, logins.surviving_start(_user()))
@@ -315,7 +315,7 @@ def _user() -> str:
         return str(os.geteuid())
 
 
-def _cgroup(places: Paths, seen: _Seen) -> CheckResult:
+def _cgroup(paths: Paths, seen: _Seen) -> CheckResult:
     if seen.about:
         held, note = seen.about.host_memory_held_by, seen.about.host_memory_note
     else:
@@ -326,9 +326,9 @@ def _cgroup(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("cgroup", WARN, f"the host memory of jobs is counted but not enforced: {note}")
 
 
-def _run_space(places: Paths, seen: _Seen) -> CheckResult:
+def _run_space(paths: Paths, seen: _Seen) -> CheckResult:
     """Check whether one user can fill the run directory."""
-    if places.mode == "user":
+    if paths.mode == "user":
         return CheckResult("run space", OK, "all jobs belong to one user")
     if not seen.about:
         return CheckResult("run space", OK, "the controller mounts it when jobs start")
@@ -338,21 +338,21 @@ def _run_space(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("run space", OK, f"each user has {size} of the run directory")
 
 
-def _processes_of_users(places: Paths, seen: _Seen) -> CheckResult:
+def _processes_of_users(paths: Paths, seen: _Seen) -> CheckResult:
     """Check whether one user's jobs can use up the processes of the host."""
-    if places.mode == "user" or not seen.about:
+    if paths.mode == "user" or not seen.about:
         return CheckResult("pids", OK, "the user's own limits apply")
     if not seen.about.pids_held:
         return CheckResult("pids", WARN, f"only RLIMIT_NPROC limits a fork bomb: {seen.about.pids_note}")
     return CheckResult("pids", OK, "the processes of each user's jobs are limited by a cgroup")
 
 
-def _preload(places: Paths, seen: _Seen) -> CheckResult:
+def _preload(paths: Paths, seen: _Seen) -> CheckResult:
     """Report how jobs load the hook, and whether they can open other GPUs."""
     if seen.about:
         word, note, others = seen.about.preload, seen.about.preload_note, seen.about.other_gpus
     else:
-        config = _config(places)
+        config = _config(paths)
         with tempfile.TemporaryDirectory(prefix="fg-") as run:
             mount_plan = mounts.find(config.preload, Path(run), gpus.discover(config, os.environ).nodes)
         word, note, others = mount_plan.word, mount_plan.note, mount_plan.others
@@ -363,11 +363,11 @@ def _preload(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("preload", WARN, f"programs that clear their environment lose the hook: {note}")
 
 
-def _driver(places: Paths, seen: _Seen) -> CheckResult:
+def _driver(paths: Paths, seen: _Seen) -> CheckResult:
     if seen.about:
         count, source, note = seen.about.gpus, seen.about.source, seen.about.note
     else:
-        inventory = gpus.discover(_config(places), os.environ)
+        inventory = gpus.discover(_config(paths), os.environ)
         count, source, note = len(inventory.gpus), inventory.source, inventory.note
     visible = seen.about.visible if seen.about else os.environ.get("CUDA_VISIBLE_DEVICES")
     limited = f"; limited by CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
@@ -376,7 +376,7 @@ def _driver(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("GPUs", OK if count and source != "none" else WARN, text)
 
 
-def _processes(places: Paths, seen: _Seen) -> CheckResult:
+def _processes(paths: Paths, seen: _Seen) -> CheckResult:
     """Check whether the pids that the driver reports exist on this host."""
     pids = seen.about.unresolved_pids if seen.about else []
     if not pids:
@@ -390,7 +390,7 @@ def _processes(places: Paths, seen: _Seen) -> CheckResult:
     )
 
 
-def _enforcement(places: Paths, seen: _Seen) -> CheckResult:
+def _enforcement(paths: Paths, seen: _Seen) -> CheckResult:
     """Report the result of the controller's test of the hook, if a job has caused one."""
     if not seen.about or seen.about.source != "nvml":
         return CheckResult("enforcement", OK, _nothing_to_enforce(seen))
@@ -401,9 +401,9 @@ def _enforcement(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("enforcement", OK, f"{text}; fgsched doctor --enforcement tests it")
 
 
-def _mps(places: Paths, seen: _Seen) -> CheckResult:
+def _mps(paths: Paths, seen: _Seen) -> CheckResult:
     """Check whether jobs can use the Multi-Process Service where the site wants it."""
-    config = _config(places)
+    config = _config(paths)
     if not config.has_mps:
         return CheckResult("MPS", OK, "no GPU has MPS")
     service = vendors.of_host().facts.service
@@ -414,9 +414,9 @@ def _mps(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("MPS", WARN, text, "Install NVIDIA's package with it, or set mps_control in [gpus].")
 
 
-def _oversubscribed(places: Paths, seen: _Seen) -> CheckResult:
+def _oversubscribed(paths: Paths, seen: _Seen) -> CheckResult:
     """Warn if jobs may hold more of a GPU than it has."""
-    config = _config(places)
+    config = _config(paths)
     factors = {"every GPU": config.oversubscribe} | {
         f"GPU {index}": factor for index, factor in sorted(config.oversubscribed_gpus.items())
     }
@@ -427,7 +427,7 @@ def _oversubscribed(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("capacity", WARN, text, "Without oversubscribe in the settings it is.")
 
 
-def _unusable(places: Paths, seen: _Seen) -> CheckResult:
+def _unusable(paths: Paths, seen: _Seen) -> CheckResult:
     """Warn of GPUs that take no jobs because of a fault."""
     unusable = [gpu for gpu in seen.gpus if gpu.state in (GpuState.SUSPECT, GpuState.DOWN)]
     if not unusable:
@@ -439,9 +439,9 @@ def _unusable(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("GPU states", WARN, text, f"They take no jobs. When the cause has ended: {resume}")
 
 
-def _mig(places: Paths, seen: _Seen) -> CheckResult:
+def _mig(paths: Paths, seen: _Seen) -> CheckResult:
     """Report MIG instances, and how an administrator makes them."""
-    host_gpus = seen.gpus if seen.about else gpus.discover(_config(places), os.environ).gpus
+    host_gpus = seen.gpus if seen.about else gpus.discover(_config(paths), os.environ).gpus
     is_well, text, remedy = check_mig(host_gpus)
     return CheckResult("MIG", OK if is_well else WARN, text, remedy)
 
@@ -454,16 +454,16 @@ def _nothing_to_enforce(seen: _Seen) -> str:
     return "this host has no GPU"
 
 
-def _config(places: Paths) -> Config:
+def _config(paths: Paths) -> Config:
     try:
-        return load(places)
+        return load(paths)
     except FgschedError:
         return Config()  # the settings check has reported the error
 
 
-def _leftovers(places: Paths, seen: _Seen) -> CheckResult:
+def _leftovers(paths: Paths, seen: _Seen) -> CheckResult:
     """Find claims and results of jobs that have ended or are unknown."""
-    claims = [places.run / name for name in ("claim", "result")]
+    claims = [paths.run / name for name in ("claim", "result")]
     if any(folder.exists() and not os.access(folder, os.R_OK) for folder in claims):
         return CheckResult("claims", OK, "only root can read them")
     leftovers = {
@@ -483,27 +483,27 @@ def _leftovers(places: Paths, seen: _Seen) -> CheckResult:
     return CheckResult("claims", OK, "no claim is left over")
 
 
-def _internal(places: Paths, seen: _Seen) -> CheckResult:
+def _internal(paths: Paths, seen: _Seen) -> CheckResult:
     """Report internal errors that the controller survived."""
     errors = seen.about.internal_errors if seen.about else InternalErrors()
     if not errors.count:
         return CheckResult("faults", OK, "no internal error since the start of the controller")
     last = time.strftime("%F %T", time.localtime(errors.at))
     text = f"{errors.count} internal errors; the last at {last}: {errors.last}"
-    return CheckResult("faults", WARN, text, f"Report it with the traceback in the log: {places.log}")
+    return CheckResult("faults", WARN, text, f"Report it with the traceback in the log: {paths.log}")
 
 
-def _earlier(places: Paths, seen: _Seen) -> CheckResult:
+def _earlier(paths: Paths, seen: _Seen) -> CheckResult:
     """Find running jobs of an earlier queue."""
     if seen.about:
         earlier_jobs = [(earlier_job.job, earlier_job.pid) for earlier_job in seen.about.earlier_jobs]
-    elif not os.access(places.run, os.R_OK | os.X_OK):
+    elif not os.access(paths.run, os.R_OK | os.X_OK):
         earlier_jobs = []
     else:
-        queue_marker = files.read_marker(places.queue)
-        own_run = places.run / queue_marker.queue if queue_marker else places.run
+        queue_marker = files.read_marker(paths.queue)
+        own_run = paths.run / queue_marker.queue if queue_marker else paths.run
         jobs = [
-            job for place in generations.others(places.run, own_run) for job in generations.living_jobs(place)
+            job for place in generations.others(paths.run, own_run) for job in generations.living_jobs(place)
         ]
         earlier_jobs = [(job.job, job.processes[0].pid) for job in jobs]
     if not earlier_jobs:
@@ -523,38 +523,38 @@ def _earlier(places: Paths, seen: _Seen) -> CheckResult:
 _SHOWN = 20  # ids, or ranges of ids, of one kind
 
 
-def recovered(places: Paths) -> str:
+def recovered(paths: Paths) -> str:
     """Recover the queue if it is damaged, and return a report."""
-    with taken(places):
-        why, now = _why(places), time.time()
+    with taken(paths):
+        why, now = _why(paths), time.time()
         ending = f"damaged-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
-        accounts = guard.recover(places.accounts, ending)
+        accounts = guard.recover(paths.accounts, ending)
         if not why:
-            return f"{places.queue} is whole, and has all its commits: nothing was changed.\n{accounts}"
-        queue_marker = files.read_marker(places.queue)
-        own_run = places.run / queue_marker.queue if queue_marker else places.run
-        is_present = places.run.is_dir()
+            return f"{paths.queue} is whole, and has all its commits: nothing was changed.\n{accounts}"
+        queue_marker = files.read_marker(paths.queue)
+        own_run = paths.run / queue_marker.queue if queue_marker else paths.run
+        is_present = paths.run.is_dir()
         report = recover(
-            places.queue,
+            paths.queue,
             started=generations.last_attempts(own_run) if is_present else {},
-            beyond=generations.highest_id(places.run, places.run / "none") if is_present else 0,
+            beyond=generations.highest_id(paths.run, paths.run / "none") if is_present else 0,
             ending=ending,
             now=now,
         )
-    return f"{why}\n\n" + "".join(f"{line}\n" for line in _recovery_text(places, report)) + accounts
+    return f"{why}\n\n" + "".join(f"{line}\n" for line in _recovery_text(paths, report)) + accounts
 
 
-def _why(places: Paths) -> str:
+def _why(paths: Paths) -> str:
     """Return the damage of the queue, or "" if it can be opened."""
     try:
-        with closing(Store(places.queue)) as store:
+        with closing(Store(paths.queue)) as store:
             answer = store.check()
     except StorageError as error:
         return error.cause
-    return "" if answer == "ok" else f"{places.queue} is damaged: {answer}"
+    return "" if answer == "ok" else f"{paths.queue} is damaged: {answer}"
 
 
-def _recovery_text(places: Paths, report: Recovered) -> list[str]:
+def _recovery_text(paths: Paths, report: Recovered) -> list[str]:
     saved = ", ".join(f"{count} {table}" for table, count in sorted(report.rows.items())) or "none"
     lines = [f"Recovered into a new queue, {report.name}. Rows that were saved: {saved}."]
     if report.refused:

@@ -19,7 +19,7 @@ from msgspec.structs import asdict, astuple
 from fgsched import protocol
 from fgsched.cli.command import output, write
 from fgsched.cli.install.host import as_user, ordinary_user
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.job import Demand, Request
 from fgsched.domain.states import Reason, Tier
@@ -54,10 +54,10 @@ class EnforcementResult(Struct, frozen=True):
 
 def tested(*, as_json: bool) -> int:
     """Print which limits are effective on this host; return 1 if one is not."""
-    places = find_places()
-    if places.mode == "system" and os.geteuid() == 0:  # root may not own jobs
+    paths = find_paths()
+    if paths.mode == "system" and os.geteuid() == 0:  # root may not own jobs
         return _tested_as(ordinary_user(os.environ, pwd.getpwall), as_json=as_json)
-    with Client(places) as client:
+    with Client(paths) as client:
         holds = (_print_object if as_json else _print_lines)(enforced(client))
     return Exit.DONE if holds else Exit.REFUSED
 

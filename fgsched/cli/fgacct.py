@@ -12,7 +12,7 @@ from msgspec import Struct
 from fgsched import protocol
 from fgsched.cli import steps, terminal
 from fgsched.cli.command import listed, run, said_by, warn, write
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.states import JobState
 from fgsched.domain.times import parse_time
@@ -74,7 +74,7 @@ def fgacct(options: AccountOptions) -> int:
     ids = choices.ids(whole)
     window = _window(options, everything=bool(ids))
     missing: list[choices.Name] = []
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         if ids:
             jobs_of_answer = _named(client, selection, ids, missing)
         else:

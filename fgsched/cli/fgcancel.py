@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.cli.command import Listed, listed, run, said_by, warn, write
 from fgsched.cli.steps import UnsignalledStep, signal_steps
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, StorageError
 from fgsched.domain.text import clean, lazy_regex
 from fgsched.domain.units import parse_signal, signal_name
@@ -57,7 +57,7 @@ def fgcancel(options: CancelOptions, operands: Sequence[str]) -> int:
         raise BadUsage("-i reads its answers where - reads the ids", "Give the ids as arguments.")
     whole, steps = _without_steps(_listed(operands))
     ids = choices.ids(whole)
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         steps = {} if options.dry_run else steps
         failed = max(
             (_report_unsignalled(step) for step in signal_steps(client, steps, number)), default=Exit.DONE

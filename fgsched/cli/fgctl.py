@@ -9,7 +9,7 @@ from fgsched import protocol
 from fgsched.cli import show
 from fgsched.cli.command import CommandGroup, options_of, output, run, said_by, warn, write
 from fgsched.cli.reservation import is_about_reservation, new_name, reservation_call
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.text import shown, word_list
 from fgsched.domain.units import parse_ids, parse_indices
@@ -44,7 +44,7 @@ def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> Non
     if what == "log":
         _show_log(words, as_json=as_json)
         return
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         records = show.ASKED[what](client, words)
     if as_json:
         write(show.document(what, records))
@@ -56,14 +56,14 @@ def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> Non
 def _show_log(words: Sequence[str], *, as_json: bool) -> None:
     from fgsched.cli import logs
 
-    with Client(find_places(), may_start=False) as client:  # a new controller has no lines to show
+    with Client(find_paths(), may_start=False) as client:  # a new controller has no lines to show
         lines = logs.asked(client, words)
     write(logs.document(lines) if as_json else logs.text(lines))
 
 
 def _each(call: Call[Outcomes]) -> int:
     """Send a request about several jobs; return the largest exit status of the failures, 0 without any."""
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         return _reported(client.call(call).jobs)
 
 
@@ -82,7 +82,7 @@ def _reported(outcomes: Sequence[Outcome]) -> int:
 def _backup(file: str) -> None:
     """Copy the queue and the accounts into a new file."""
     call = protocol.BackUp(file=os.path.abspath(file))
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         archive_contents = client.call(call, patience=None)
     write(f"{call.file}: {archive_contents.bytes} bytes\n")
 
@@ -97,7 +97,7 @@ def _archive(before: str, file: str) -> None:
     from fgsched.domain.times import parse_time
 
     at = int(parse_time(before, time.time()))
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         archive_contents = client.call(
             protocol.ArchiveJobs(file=os.path.abspath(file), before=at), patience=None
         )
@@ -170,7 +170,7 @@ def _update(words: Sequence[str]) -> int:
     if fields.keys() & {"nodename", "node"}:
         from fgsched.cli.changes import update_node
 
-        with Client(find_places()) as client:
+        with Client(find_paths()) as client:
             update_node(client, fields)
         return Exit.DONE
     if "gpu" in fields and not named:
@@ -178,7 +178,7 @@ def _update(words: Sequence[str]) -> int:
     if len(named) != 1:
         raise BadUsage("update needs job=ID once", "fgctl update job=7 timelimit=2h")
     ids = choices.ids(named)
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         changes = read_changes(fields, client.call(protocol.Ping()).site)
         worst = int(Exit.DONE)
         for job_id in ids:
@@ -195,7 +195,7 @@ def _partition(verb: str, words: Sequence[str]) -> int:
     from fgsched.cli.changes import partition_call
 
     call = partition_call(verb, words)
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         answer = client.call(call)
     for warning in answer.warnings:
         click.echo(f"fgctl: warning: {warning}", err=True)
@@ -203,13 +203,13 @@ def _partition(verb: str, words: Sequence[str]) -> int:
 
 
 def _reservation(verb: str, words: Sequence[str]) -> int:
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         client.call(reservation_call(client, verb, words))
     return Exit.DONE
 
 
 def _unnamed_reservation(words: Sequence[str]) -> int:
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         name = new_name(client, words)
         client.call(reservation_call(client, "create", [f"reservation={name}", *words]))
     write(f"Reservation created: {name}\n")
@@ -246,7 +246,7 @@ def _delete(words: Sequence[str]) -> int:
 @fgctl.command("reconfigure")
 def _reconfigure() -> None:
     """Make the controller reread its configuration file."""
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         answer = client.call(protocol.Reconfigure())
     for name in answer.later:
         click.echo(f"fgctl: {name} takes effect after the controller is restarted", err=True)
@@ -259,7 +259,7 @@ def _reconfigure() -> None:
 def _top(words: Sequence[str]) -> int:
     """Move pending jobs to the front of their owner's jobs."""
     worst = int(Exit.DONE)
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         for job_id in reversed([job for word in words for job in parse_ids(word)]):
             try:
                 client.call(protocol.PutFirst(id=job_id))
@@ -292,7 +292,7 @@ def _gpus(client: Client, text: str) -> Sequence[int]:
 def _drain(words: Sequence[str]) -> None:
     """Drain GPUs: start no new jobs on them."""
     gpu_words = _gpu_words(words, "reason")
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         for index in _gpus(client, gpu_words["gpu"]):
             client.call(protocol.DrainGpu(gpu=index, reason=gpu_words.get("reason", "")))
 
@@ -303,7 +303,7 @@ def _resume(words: Sequence[str]) -> int:
     """Resume suspended jobs or drained GPUs."""
     if not any("=" in word for word in words):
         return _each(protocol.ResumeJobs(ids=choices.ids(words)))
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         for index in _gpus(client, _gpu_words(words)["gpu"]):
             client.call(protocol.ResumeGpu(gpu=index))
     return Exit.DONE
@@ -315,7 +315,7 @@ def _attach(word: str) -> int:
     """Follow a running job: its terminal, or its output files."""
     from fgsched.cli import runningjob
 
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         return runningjob.attach(client, _single(word))
 
 
@@ -333,7 +333,7 @@ def _wait_job(word: str) -> None:
     """Wait until a job runs."""
     from fgsched.cli.runningjob import wait_until_running
 
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         wait_until_running(client, _single(word))
 
 
@@ -351,7 +351,7 @@ def _notify(word: str, message: Sequence[str]) -> None:
 @click.argument("word", metavar="ID")
 def _listpids(word: str) -> None:
     """List the processes of a running job."""
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         lines = [
             f"{pid} {job_id}\n"
             for job_id in choices.ids([word])
@@ -367,7 +367,7 @@ def _pidinfo(word: str, oneliner: bool, as_json: bool) -> None:
     """Show the job, the step and the GPU memory of a process."""
     from fgsched.cli import processes
 
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         host_process = processes.find(client, word)
     write(processes.document(host_process) if as_json else processes.text(host_process, oneliner=oneliner))
 
@@ -380,7 +380,7 @@ def _adopt(word: str, indices: str, **options: str | None) -> None:
     from fgsched.cli import processes
 
     option_texts = {name.replace("_", "-"): text for name, text in options.items() if text is not None}
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         write(processes.adopt(client, word, option_texts, indices))
 
 
@@ -393,7 +393,7 @@ def _write(what: str, word: str, file: str) -> None:
     ids = choices.ids([word])
     if len(ids) != 1:
         raise BadUsage(f"{shown(word)} names {len(ids)} jobs; give one")
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         script = client.call(protocol.ShowScript(id=ids[0])).script.encode(errors="surrogateescape")
     if file == "-":
         output().buffer.write(script)
@@ -410,7 +410,7 @@ def _write(what: str, word: str, file: str) -> None:
 @fgctl.command("ping", hidden=True)
 def _ping() -> None:
     """Check whether the controller answers."""
-    with Client(find_places(), may_start=False) as client:
+    with Client(find_paths(), may_start=False) as client:
         about = client.call(protocol.Ping())
     write(f"the controller at {about.host} is UP (pid {about.pid}, version {about.version})\n")
 

@@ -8,7 +8,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli.command import listed, run, warn, write
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.times import parse_time
 from fgsched.views import choices, documents
@@ -30,7 +30,7 @@ def fgeff(options: EfficiencyOptions, operands: Sequence[str]) -> int:
     fields = efficiency.ASKED
     if options.as_json:
         fields = attributes(*fields, *documents.fields_of_queue(documents.keys_of("fgeff")))
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         totals = {gpu.gpu.uuid: gpu.gpu.total for gpu in client.call(protocol.ListGpus()).gpus}
         jobs = list(_jobs(client, options, operands, fields, missing))
     runs = [efficiency.run_of(job, totals) for job in jobs if operands or job.started_at is not None]

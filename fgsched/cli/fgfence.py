@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from fgsched.cli.command import Command, options_of, run, write
-from fgsched.client import find_places
+from fgsched.client import find_paths
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.job import FENCE_DIR, Demand, FenceReply, FenceRequest
 from fgsched.domain.text import BadValue, lazy_regex, quoted
@@ -61,7 +61,7 @@ def fgfence(words: tuple[str, ...], **options: Any) -> int:
         ),
         pid=(pid or os.getppid()) if prints else os.getpid(),
         follows=not prints,
-        run=f"{find_places().own_run(os.environ, os.geteuid())}/fence",
+        run=f"{find_paths().own_run(os.environ, os.geteuid())}/fence",
         gpus=_list(options["gpu_list"]),
         compute=options["gpu_compute"],
     )

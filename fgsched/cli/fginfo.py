@@ -9,7 +9,7 @@ from fgsched import protocol
 from fgsched.cli import reservation
 from fgsched.cli.command import listed, run, write
 from fgsched.cli.terminal import listing
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, GpuState, Near
 from fgsched.domain.states import JobState
@@ -206,7 +206,7 @@ def fginfo(options: HostOptions) -> int:
     wanted = [name for name in _COLUMNS if getattr(options, name, False)]
     if len(wanted) > 1:
         raise BadUsage("-g, -l, -R, -T, -s, -N and --types are different tables; give one of them")
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         host = client.call(protocol.ListGpus())
         partitions = [HostPartition(info, host) for info in client.call(protocol.ListPartitions()).partitions]
         reservations = client.call(protocol.ListReservations()).reservations

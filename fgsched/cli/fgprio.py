@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from fgsched import protocol
 from fgsched.cli.command import listed, run, warn, write
 from fgsched.cli.terminal import listing
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import Exit
 from fgsched.domain.policy import Weights
 from fgsched.domain.units import format_indices, parse_ids
@@ -49,7 +49,7 @@ _NICE = TableColumn("NICE", lambda job: str(job.nice), is_minor=True)
 def fgprio(options: PriorityOptions) -> int:
     """Show the priority of pending jobs and its factors."""
     ids = [job for text in options.jobs for job in parse_ids(text)]
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         priorities = client.call(protocol.ListPriorities())
     jobs = _chosen(priorities.jobs, ids, options)
     if options.as_json:

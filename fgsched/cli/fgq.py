@@ -9,7 +9,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli.command import listed, run, said_by, warn, write
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import Exit
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
@@ -37,7 +37,7 @@ def fgq(options: QueueOptions, operands: Sequence[str]) -> int:
     if options.why:
         return _why(options, operands)
     wanted = query(options, operands, _Here(), fields=_fields(options))
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         if not options.iterate:
             return _show(client, wanted, options)
         while True:
@@ -69,7 +69,7 @@ def _why(options: QueueOptions, operands: Sequence[str]) -> int:
     from fgsched.cli.prospects import show_why
 
     names = choices.ids([*options.jobs, *operands])
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         show_why(client, names or None, as_json=options.as_json)
     return Exit.DONE
 

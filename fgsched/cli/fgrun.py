@@ -17,7 +17,7 @@ from fgsched import protocol
 from fgsched.cli import fgsub
 from fgsched.cli.command import Command, OptionsCommand, run
 from fgsched.cli.fgwait import exit_code
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.states import JobState
@@ -185,9 +185,9 @@ class Foreground:
 
     def run(self) -> int:
         """Submit the job, follow it to its end, and return its exit code. Raises the errors of the client."""
-        with Client(find_places(), names_variables=False) as client, ExitStack() as opened:
+        with Client(find_paths(), names_variables=False) as client, ExitStack() as opened:
             about = client.call(protocol.Ping())  # its start may make the run directory
-            self.directory = link.callers(client.places.own_run(os.environ, os.geteuid()))
+            self.directory = link.callers(client.paths.own_run(os.environ, os.geteuid()))
             listener = opened.enter_context(link.listen(self.link, self.directory))
             job = self.prepared(about)
             for warning in dict.fromkeys(job.warnings):
@@ -284,7 +284,7 @@ def _inside(job: int, settings: Sequence[AnySetting], words: Sequence[str], *, i
 def run_inside(job: int, command: Sequence[str], *, name: str, is_terminal: bool, quiet: bool) -> int:
     """Run a command inside a running job of the caller; return its exit code. Raises the errors of `join`."""
     plan = ConnectionPlan(name=name, job=job, terminal=is_terminal, quiet=quiet)
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         try:
             return join(client, job, plan, tuple(command))
         except Interrupted as interrupted:

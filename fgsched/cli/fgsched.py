@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.cli.command import CommandGroup, options_of, write
 from fgsched.cli.simulating import simulate
-from fgsched.client import TAKE_OVER, Client, find_places, start
+from fgsched.client import TAKE_OVER, Client, find_paths, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
 from fgsched.domain.times import format_runtime
 from fgsched.system.paths import Paths
@@ -30,9 +30,9 @@ def fgsched() -> None:
 fgsched.add_command(simulate)
 
 
-def _places(system: bool) -> Paths:
+def _paths(system: bool) -> Paths:
     if not system:
-        return find_places()
+        return find_paths()
     if os.geteuid() != 0:
         command = click.get_current_context().command_path
         also = " fgctl show log shows the lines about your jobs." if command.endswith("logs") else ""
@@ -47,15 +47,15 @@ def _places(system: bool) -> Paths:
 @options_of("fgsched start")
 def _start(gpus: str, take_over: bool, system: bool) -> int:
     """Start the controller in the background."""
-    places = _places(system)
-    if places.mode == "system" and os.geteuid() != 0:
+    paths = _paths(system)
+    if paths.mode == "system" and os.geteuid() != 0:
         raise NotPermitted(
             "the controller of this host serves all users, and only root may start it",
             "fgsched status shows it. For a controller of your own set FG_HOME to a directory of yours.",
         )
     words = ["--gpus", gpus] * bool(gpus) + ["--system"] * system + [TAKE_OVER] * take_over
-    is_new = start(places, *words)
-    with Client(places, may_start=False) as client:
+    is_new = start(paths, *words)
+    with Client(paths, may_start=False) as client:
         pid = client.call(protocol.Ping()).pid
     if not is_new:
         raise Unreachable(f"another controller is running (pid {pid})", "Stop it first: fgsched stop")
@@ -70,7 +70,7 @@ def _run(gpus: str, system: bool) -> None:
     from fgsched.controller.__main__ import run_controller
     from fgsched.system.process import IN_A_JOB, is_inside_job
 
-    _places(system)
+    _paths(system)
     if is_inside_job(os.environ):
         raise Unreachable(IN_A_JOB, "Start it from a login, or with systemd.")
     run_controller(gpus=gpus, system=system, is_service=True)
@@ -82,7 +82,7 @@ def _stop(kill: bool, system: bool) -> int:
     """Stop the controller; running jobs continue."""
     from fgsched.cli.stopping import stop, stop_nearest
 
-    write((stop if system else stop_nearest)(_places(system), is_kill=kill))
+    write((stop if system else stop_nearest)(_paths(system), is_kill=kill))
     return Exit.DONE
 
 
@@ -92,7 +92,7 @@ def _restart(system: bool) -> None:
     """Restart the controller; running jobs continue."""
     from fgsched.cli.restart import restart
 
-    write(restart(_places(system)))
+    write(restart(_paths(system)))
 
 
 @fgsched.command("upgrade")
@@ -101,32 +101,32 @@ def _upgrade(system: bool) -> None:
     """Check the installed version, and restart with it."""
     from fgsched.cli.restart import upgrade
 
-    write(upgrade(_places(system)))
+    write(upgrade(_paths(system)))
 
 
 @fgsched.command("status")
 @options_of("fgsched status")
 def _status(verbose: bool, system: bool, as_json: bool) -> int:
     """Show the controller's pid, GPUs and jobs."""
-    places = Paths.find(os.environ, os.geteuid(), system=system)
+    paths = Paths.find(os.environ, os.geteuid(), system=system)
     try:
-        with Client(places, may_start=False, is_prompt=True, names_variables=False) as client:
+        with Client(paths, may_start=False, is_prompt=True, names_variables=False) as client:
             about, jobs = client.call(protocol.Ping()), client.call(protocol.ListGpus()).jobs
     except Unreachable as error:
         if as_json:
-            write(json.dumps({"running": False, "socket": str(places.socket), "why": error.cause}) + "\n")
+            write(json.dumps({"running": False, "socket": str(paths.socket), "why": error.cause}) + "\n")
         else:
-            write(f"controller  {error.cause}\nsocket      {places.socket}\n")
+            write(f"controller  {error.cause}\nsocket      {paths.socket}\n")
         return Exit.UNREACHABLE
     if as_json:
-        more = {"jobs": jobs, "socket": str(places.socket)}
+        more = {"jobs": jobs, "socket": str(paths.socket)}
         write(json.dumps({"running": True} | to_builtins(about) | more) + "\n")
     else:
-        write(_described(about, jobs, places, verbose=verbose) + (_described_files(about) if verbose else ""))
+        write(_described(about, jobs, paths, verbose=verbose) + (_described_files(about) if verbose else ""))
     return Exit.DONE
 
 
-def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, verbose: bool) -> str:
+def _described(about: protocol.About, counts: dict[str, int], paths: Paths, *, verbose: bool) -> str:
     import time
 
     from fgsched.submission.checks import rlimits  # slow to import
@@ -139,7 +139,7 @@ def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, 
         "up": format_runtime(time.time() - about.started_at),
         "GPUs": source,
         "jobs": jobs,
-        "socket": str(places.socket),
+        "socket": str(paths.socket),
         "state": about.state,
     }
     if about.visible is not None:
@@ -173,7 +173,7 @@ def _logs(follow: bool, lines: int | None, job: int | None, system: bool) -> Non
     """Print the controller's log."""
     from fgsched.cli.logs import show
 
-    show(_places(system), job=job or 0, lines=lines, follow=follow)
+    show(_paths(system), job=job or 0, lines=lines, follow=follow)
 
 
 @fgsched.command("doctor")
@@ -185,10 +185,10 @@ def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> in
 
         return tested(as_json=as_json)
     if recover:
-        return _recover(_places(system))
+        return _recover(_paths(system))
     from fgsched.cli.doctor import FAIL, examine
 
-    findings = examine(_places(system))
+    findings = examine(_paths(system))
     failed = any(finding.verdict == FAIL for finding in findings)
     if as_json:
         shown = [
@@ -206,17 +206,17 @@ def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> in
     return Exit.REFUSED if failed else Exit.DONE
 
 
-def _recover(places: Paths) -> int:
+def _recover(paths: Paths) -> int:
     """Recover a damaged queue while no controller is running."""
     from fgsched.cli.doctor import recovered
 
-    if places.mode == "system" and os.geteuid():
+    if paths.mode == "system" and os.geteuid():
         raise NotPermitted(
             "the queue is that of the host's controller, and only root may recover it", "Ask root."
         )
 
-    places.prepare(os.geteuid())
-    write(recovered(places))
+    paths.prepare(os.geteuid())
+    write(recovered(paths))
     return Exit.DONE
 
 
@@ -229,17 +229,17 @@ def _config(check: str | None) -> None:
     from fgsched.config.contradictions import doubts
     from fgsched.config.load import load
 
-    places = find_places()
+    paths = find_paths()
     if check is None:
-        write(_settings_text(load(places), places.config_file))
+        write(_settings_text(load(paths), paths.config_file))
         return
-    file = Path(os.path.abspath(check)) if check else places.config_file
+    file = Path(os.path.abspath(check)) if check else paths.config_file
     if not check and not file.exists():
         write(f"{file}: there is none, so the defaults hold\n")
         return
     if not file.exists():
         raise BadUsage(f"{check}: there is no such file.")
-    config = load(replace(places, config_file=file))
+    config = load(replace(paths, config_file=file))
     gpus.check(config)
     _report_check(check or str(file), doubts(config, contradictions.this_host()))
 

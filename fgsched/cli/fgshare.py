@@ -7,7 +7,7 @@ from msgspec import to_builtins
 from fgsched import protocol
 from fgsched.cli.command import listed, run, write
 from fgsched.cli.terminal import listing
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.views import choices, display
 from fgsched.views.listing import LEAST_TEXT, Delimited, TableColumn
@@ -38,7 +38,7 @@ def fgshare(options: ShareOptions) -> int:
         raise BadUsage("-a shows all users, -u some; give one of them")
     users = None if options.all_users else choices.users(options.users) or [choices.me()]
     accounts = choices.words(options.accounts)
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         answer = client.call(protocol.ListShares())
     rows = [
         row

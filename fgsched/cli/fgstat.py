@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fgsched import protocol
 from fgsched.cli import terminal
 from fgsched.cli.command import listed, run, warn, write
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.states import JobState
 from fgsched.domain.times import format_elapsed
@@ -92,7 +92,7 @@ def fgstat(options: UseOptions, operands: Sequence[str]) -> int:
     ids = _ids(options, operands, os.environ)
     where = protocol.Where(id=ids or None, state=_STATES)
     fields = documents.fields_of_queue(documents.keys_of("fgstat")) if options.as_json else _FIELDS
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         running = client.call(protocol.ListQueue(fields=fields, where=where)).jobs
         all_users = bool(ids) or options.allusers or os.geteuid() == 0
         jobs = [job for job in running if all_users or job.uid == os.geteuid()]

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from fgsched import protocol
 from fgsched.cli.command import Command, OptionsCommand, leave, run, said_by, write
-from fgsched.client import UNCHANGED, Client, find_places
+from fgsched.client import UNCHANGED, Client, find_paths
 from fgsched.codec import encode
 from fgsched.domain.errors import BadUsage, FgschedError, OurFault, Refused, Unreachable
 from fgsched.domain.text import quoted
@@ -66,9 +66,9 @@ sent_key = ""  # with which the native program has sent the line; "": it has sen
 class SubmissionKey:
     """The key of the submission of this command, kept on disk while it has no answer."""
 
-    def __init__(self, places: Paths, line: SubmitLine) -> None:
+    def __init__(self, paths: Paths, line: SubmitLine) -> None:
         """Keep the key with which the native program has sent `line`, if it has."""
-        self._places = places
+        self._paths = paths
         self._sent = sent_key  # with which an equal request was sent; it is not exchanged for another one
         self._kept: Unanswered | None = None  # of a request without an answer
         if self._sent:
@@ -96,7 +96,7 @@ class SubmissionKey:
     def _keep(self, call: protocol.Call[Any]) -> Unanswered:
         """Keep a key for a request, or take over that of an equal one without an answer."""
         before, content = self._kept, encode(_repeated(call))
-        directory = self._places.own_run(os.environ, os.geteuid()) / "unanswered"
+        directory = self._paths.own_run(os.environ, os.geteuid()) / "unanswered"
         self._kept = key = Unanswered(directory, content, time.time(), self._sent)
         if before and key.is_kept and before.name != key.name:
             before.answered()
@@ -111,9 +111,9 @@ class SubmissionKey:
 
 
 @contextmanager
-def kept_key(places: Paths, line: SubmitLine) -> Iterator[SubmissionKey]:
+def kept_key(paths: Paths, line: SubmitLine) -> Iterator[SubmissionKey]:
     """Yield the key of a submission; an error says that the job may be queued, if there is no answer."""
-    key = SubmissionKey(places, line)
+    key = SubmissionKey(paths, line)
     try:
         if sent_key:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
@@ -264,8 +264,8 @@ def fgsub(line: Sequence[str]) -> int:
 def _sent(line: Sequence[str]) -> int:
     process = Process(os.environ, directory(), _stdin())
     sent = line_of(line, process)
-    places = find_places()
-    with kept_key(places, sent) as key, Client(places, names_variables=False) as client:
+    paths = find_paths()
+    with kept_key(paths, sent) as key, Client(paths, names_variables=False) as client:
         is_list = any(word.startswith("--ba") for word in line) and given(read(line)[0], "batch") is not None
         answer = None if is_list or is_long(sent) else ask_controller(client, sent, key, process)
         if answer is None:

@@ -12,7 +12,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli.command import Command, options_of, output, run
-from fgsched.client import Client, Watch, find_places
+from fgsched.client import Client, Watch, find_paths
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.states import JobState
 from fgsched.domain.text import BadValue, shown
@@ -40,7 +40,7 @@ def fgtail(word: str, lines: str | None, error: bool, wait: bool, no_follow: boo
     ids, most = choices.ids([word]), _lines(lines)
     if len(ids) != 1:
         raise BadUsage(f"{shown(word)} names {len(ids)} jobs; one can be followed")
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         job = client.call(protocol.ShowJob(id=ids[0]))
         if job.is_private:
             raise NotPermitted(f"job {ids[0]} belongs to another user", "Only its owner may see its output.")

@@ -7,7 +7,7 @@ import time
 
 from fgsched import protocol
 from fgsched.cli.command import listed, run, write
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.views.options import SCREEN, ScreenOptions
 
@@ -27,11 +27,11 @@ def fgtop(options: ScreenOptions) -> int:
         is_mine=options.me,
     )
     if options.as_json:
-        with Client(find_places()) as client:
+        with Client(find_paths()) as client:
             write(plain.document(plain.take_documented(client, time.time())))
         return Exit.DONE
     if options.once:
-        with Client(find_places()) as client:
+        with Client(find_paths()) as client:
             frame, history, reader = plain.look(client, time.time(), may_change=not options.read_only)
         write(plain.text(frame, history, view, reader, _columns()))
         return Exit.DONE
@@ -39,7 +39,7 @@ def fgtop(options: ScreenOptions) -> int:
         raise BadUsage(
             "fgtop needs a terminal", "fgtop --once prints the screen once; --json is for programs."
         )
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         client.call(protocol.ListGpus())  # an error is printed before the screen is taken
     from fgsched.cli.top.screen import show  # Textual takes a quarter of a second
 

@@ -9,7 +9,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli.command import Command, options_of, run, warn, write
-from fgsched.client import Client, TimedOut, find_places
+from fgsched.client import Client, TimedOut, find_paths
 from fgsched.domain.errors import Unreachable
 from fgsched.domain.text import BadValue
 from fgsched.views import choices, display
@@ -99,7 +99,7 @@ def fgwait(words: Sequence[str], any_will_do: bool, timeout: str | None, as_json
     """Wait for jobs to end, and exit with the largest of their exit codes."""
     ids, patience = choices.ids(words), _seconds(timeout)
     try:
-        with Client(find_places(), is_prompt=patience is not None) as client:
+        with Client(find_paths(), is_prompt=patience is not None) as client:
             if patience is None:  # a controller that is silent from the start is not waited for
                 client.call(protocol.Ping())
             jobs = wait_for(client, ids, any_will_do=any_will_do, patience=patience)

@@ -44,7 +44,7 @@ def is_about(line: str, job: int) -> bool:
     return first <= job < first + count or match["array"] == str(job)
 
 
-def show(places: Paths, *, job: int = 0, lines: int | None = None, follow: bool = False) -> None:
+def show(paths: Paths, *, job: int = 0, lines: int | None = None, follow: bool = False) -> None:
     """Print the log, or its last `lines` lines; `job`: only the lines about it.
 
     Raises: NotPermitted, if the log is not the caller's to read; Refused, if there is none; NoSuchJob, if it
@@ -57,31 +57,31 @@ def show(places: Paths, *, job: int = 0, lines: int | None = None, follow: bool 
     if lines is None and follow:
         lines = _BACK
     try:
-        if _is_in_the_journal(places):
+        if _is_in_the_journal(paths):
             _journal(wanted, lines, follow=follow)
             return
-        with places.log.open(errors="backslashreplace", newline="\n") as file:
-            last_line = _print(_last(filter(wanted, _older(places.log)), filter(wanted, file), lines))
+        with paths.log.open(errors="backslashreplace", newline="\n") as file:
+            last_line = _print(_last(filter(wanted, _older(paths.log)), filter(wanted, file), lines))
             if job and not last_line and lines != 0 and not follow:
-                raise NoSuchJob(f"{places.log} has no line about job {job}", "It may be too old for the log.")
+                raise NoSuchJob(f"{paths.log} has no line about job {job}", "It may be too old for the log.")
             if follow:
-                _follow(places.log, file, wanted)
+                _follow(paths.log, file, wanted)
     except PermissionError:
         raise NotPermitted(
             "the controller's log is for operators", "fgctl show log shows the lines about your jobs."
         ) from None
     except FileNotFoundError:
-        raise Refused(f"there is no log in {places.state}", "Start the controller: fgsched start") from None
+        raise Refused(f"there is no log in {paths.state}", "Start the controller: fgsched start") from None
 
 
-def _is_in_the_journal(places: Paths) -> bool:
+def _is_in_the_journal(paths: Paths) -> bool:
     """Return whether the host's controller logs to the journal, since its standard error is no log file."""
-    if places.mode == "user":
+    if paths.mode == "user":
         return False
     with suppress(OSError, ValueError):
-        pid = int(places.lock.read_text())
-        return not os.path.samestat(os.stat(f"/proc/{pid}/fd/2"), places.log.stat())
-    return not places.log.exists()
+        pid = int(paths.lock.read_text())
+        return not os.path.samestat(os.stat(f"/proc/{pid}/fd/2"), paths.log.stat())
+    return not paths.log.exists()
 
 
 def _older(path: Path) -> Iterator[str]:

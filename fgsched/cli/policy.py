@@ -13,7 +13,7 @@ from fgsched.accounting import guard, policies
 from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob, Stranger
 from fgsched.accounting.records import Warned
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted
 from fgsched.domain.states import JobState
@@ -41,11 +41,11 @@ def idle(*, is_dry: bool, now: float) -> str:
         StorageError: the accounts cannot be read.
         Unreachable: the controller is not running.
     """
-    config = load(find_places())
+    config = load(find_paths())
     rules = config.idle_rules
     if rules.action == "off" and not is_dry:
         return ""
-    with Client(find_places(), may_start=False) as client:
+    with Client(find_paths(), may_start=False) as client:
         idle_jobs = _found(rules, _running(client), now)
         if not is_dry:
             for idle_job in idle_jobs:
@@ -79,7 +79,7 @@ def _found(rules: IdleRules, jobs: list[RunningJob], now: float) -> list[IdleJob
 @contextmanager
 def _accounts() -> Iterator[LedgerReader | None]:
     """Read the accounts at one time; None if they have not begun. Raises NotPermitted or StorageError."""
-    path = find_places().accounts
+    path = find_paths().accounts
     if path.exists() and not os.access(path, os.R_OK):
         raise NotPermitted(f"you may not read the accounts {path}", "Run it as the user of the controller.")
     if not path.exists():
@@ -165,11 +165,11 @@ def strangers(*, is_dry: bool, now: float) -> str:
         StorageError: the accounts cannot be read.
         Unreachable: the controller is not running.
     """
-    config = load(find_places())
+    config = load(find_paths())
     rules = config.stranger_rules(vendors.of_host().facts.service)
     if rules.action == "off" and not is_dry:
         return ""
-    with Client(find_places(), may_start=False) as client:
+    with Client(find_paths(), may_start=False) as client:
         processes = client.call(protocol.ListGpuProcesses()).processes
         stranger_list = policies.strangers(rules, processes, _reported(now), now)
         due = [stranger for stranger in stranger_list if stranger.action]

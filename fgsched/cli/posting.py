@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fgsched.client import find_places
+from fgsched.client import find_paths
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
 from fgsched.lifecycle.mail import parse_mail_user
@@ -20,7 +20,7 @@ from fgsched.reports.registry import FORMATS
 
 def recipients(text: str) -> tuple[tuple[str, ...], MailSettings]:
     """Return the addresses, and how mails are sent. Raises BadUsage or Refused."""
-    settings = load(find_places()).mails
+    settings = load(find_paths()).mails
     if settings.way == "off":
         raise Refused("this host sends no mails", "Set smtp_host in [mail], or install a sendmail.")
     to = tuple(parse_mail_user(text).split(","))
@@ -55,7 +55,7 @@ def post_message(message: Message, settings: MailSettings) -> None:
         Refused: the mail was refused for good.
         StorageError: the queue of mails cannot be written.
     """
-    path = find_places().mail / "reports"
+    path = find_paths().mail / "reports"
     name = f"report-{int(message.at)}-{secrets.token_hex(4)}"
     try:
         spool = Spool(path)

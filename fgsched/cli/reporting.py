@@ -16,7 +16,7 @@ from fgsched import protocol
 from fgsched.accounting import guard
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.cli.command import write
-from fgsched.client import Client, NotRunning, find_places
+from fgsched.client import Client, NotRunning, find_paths
 from fgsched.config.load import load
 from fgsched.config.schema import Config
 from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
@@ -104,7 +104,7 @@ def made(options: Mapping[str, Any], now: float) -> tuple[Report, Records]:
 
 def _is_of_others(options: Mapping[str, Any]) -> bool:
     """Tell whether the accounts belong to the host's controller, and only root may read them."""
-    return not options["file"] and os.geteuid() != 0 and find_places().mode == "system"
+    return not options["file"] and os.geteuid() != 0 and find_paths().mode == "system"
 
 
 def _asked(options: Mapping[str, Any]) -> tuple[Report, Records]:
@@ -118,7 +118,7 @@ def _asked(options: Mapping[str, Any]) -> tuple[Report, Records]:
         **{name: options[name] for name in Choice.__struct_fields__},
     )
     try:
-        with Client(find_places(), may_start=False) as client:
+        with Client(find_paths(), may_start=False) as client:
             answer = client.call(call, patience=_PATIENCE)
     except NotRunning as error:
         raise NotRunning(error.cause, _as_root(call)) from None
@@ -149,7 +149,7 @@ def _accounts(options: Mapping[str, Any]) -> Iterator[Path]:
             yield empty
         return
     if path.stat().st_uid != os.geteuid() != 0:
-        refuse_private(options["report"], options["user"], choices.me(), load(find_places()))
+        refuse_private(options["report"], options["user"], choices.me(), load(find_paths()))
     yield path
 
 
@@ -191,9 +191,9 @@ def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
     """Return what the report needs beside the accounts."""
     wish = Wish(now=now, by=options["by"], number=parse_count(options["number"]))
     if options["report"] == "failures":
-        return structs.replace(wish, tail=tails(load(find_places()).mails.tail))
+        return structs.replace(wish, tail=tails(load(find_paths()).mails.tail))
     if options["report"] == "charge":
-        config = load(find_places())
+        config = load(find_paths())
         quotas = {
             name: 60.0 * account.gpu_minutes
             for name, account in config.accounts.items()
@@ -203,7 +203,7 @@ def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
     if options["report"] == "capacity":
         from fgsched.simulate.replay import one_more_gpu  # it costs time that the other reports do not need
 
-        return structs.replace(wish, replays=one_more_gpu(facts, load(find_places()).limits))
+        return structs.replace(wish, replays=one_more_gpu(facts, load(find_paths()).limits))
     return wish
 
 
@@ -256,7 +256,7 @@ def _readable(path_text: str) -> Path | None:
         NotPermitted: this user may not read them.
         StorageError: they are missing.
     """
-    path = Path(path_text) if path_text else find_places().accounts
+    path = Path(path_text) if path_text else find_paths().accounts
     try:
         is_there = path.exists()
         if not is_there and not path_text:

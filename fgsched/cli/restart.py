@@ -35,7 +35,7 @@ class _Before(Struct, frozen=True):
     attempts: dict[int, int]  # of the running jobs: id -> number of starts
 
 
-def upgrade(places: Paths) -> str:
+def upgrade(paths: Paths) -> str:
     """Check the installed version, then restart the controller with it; return what to print.
 
     Raises:
@@ -45,25 +45,25 @@ def upgrade(places: Paths) -> str:
     """
     from fgsched.cli.doctor import FAIL, installation
 
-    _check_settings(places)
+    _check_settings(paths)
     for finding in installation():
         if finding.verdict == FAIL:
             raise Refused(f"{finding.check}: {finding.text}", finding.remedy or "Nothing was changed.")
-    refuse_other_build(places)
-    refuse_newer_file(places.queue)
-    return restart(places)
+    refuse_other_build(paths)
+    refuse_newer_file(paths.queue)
+    return restart(paths)
 
 
-def _check_settings(places: Paths) -> None:
+def _check_settings(paths: Paths) -> None:
     """Read the configuration as the restarted controller will. Raises FgschedError if it is not valid."""
-    gpus.check(load(places))
+    gpus.check(load(paths))
 
 
-def refuse_other_build(places: Paths) -> None:
+def refuse_other_build(paths: Paths) -> None:
     """Refuse an upgrade while jobs run with a hook of another layout. Raises Refused."""
     with suppress(OSError):
-        paths = list(places.run.glob("job/[0-9]*/region"))
-        foreign = [path.parent.name for path in paths if regions.is_of_another_build(path)]
+        files = list(paths.run.glob("job/[0-9]*/region"))
+        foreign = [path.parent.name for path in files if regions.is_of_another_build(path)]
         if foreign:
             listed = ", ".join(sorted(foreign)[:_LISTED])
             raise Refused(
@@ -72,7 +72,7 @@ def refuse_other_build(places: Paths) -> None:
             )
 
 
-def restart(places: Paths) -> str:
+def restart(paths: Paths) -> str:
     """Make the controller execute its program again, and wait for it; return what to print.
 
     It needs no common protocol: the running controller can be of another version.
@@ -83,11 +83,11 @@ def restart(places: Paths) -> str:
         Refused: a job that was running is not running any more because of the restart.
         Unreachable: no controller is running, or it does not come back.
     """
-    _check_settings(places)
-    with suppress(Unreachable), Client(places, may_start=False) as client:
+    _check_settings(paths)
+    with suppress(Unreachable), Client(paths, may_start=False) as client:
         before = _state(client)
-        return _restarted(places, before)
-    return _restarted(places, None)
+        return _restarted(paths, before)
+    return _restarted(paths, None)
 
 
 def _state(client: Client) -> _Before:
@@ -97,15 +97,15 @@ def _state(client: Client) -> _Before:
     return _Before(about.version, about.started_at, attempts)
 
 
-def _restarted(places: Paths, before: _Before | None) -> str:
-    process, pid = controller(places)
+def _restarted(paths: Paths, before: _Before | None) -> str:
+    process, pid = controller(paths)
     with open(process, "rb") as ended:
         _refuse_without_handler(pid)
         try:
             signal.pidfd_send_signal(process, signal.SIGUSR1)
         except PermissionError:
             raise NotPermitted("the controller is another user's", "Ask root.") from None
-        after = _await(places, before.started_at if before else time.time(), ended.fileno())
+        after = _await(paths, before.started_at if before else time.time(), ended.fileno())
     return _compared(pid, before, after)
 
 
@@ -118,24 +118,24 @@ def _refuse_without_handler(pid: int) -> None:
         )
 
 
-def _await(places: Paths, since: float, process: int) -> _Before:
+def _await(paths: Paths, since: float, process: int) -> _Before:
     """Wait for a controller that was started later. Raises Unreachable if the process ends."""
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
-        with suppress(Unreachable), Client(places, may_start=False) as client:
+        with suppress(Unreachable), Client(paths, may_start=False) as client:
             state = _state(client)
             if state.started_at > since:
                 return state
         if select.select([process], [], [], _PAUSE)[0]:
-            if not _may_come_back(places):
+            if not _may_come_back(paths):
                 break
             time.sleep(_PAUSE)
-    raise Unreachable("the controller did not come back", f"Its log tells why: {_log(places)}")
+    raise Unreachable("the controller did not come back", f"Its log tells why: {_log(paths)}")
 
 
-def _may_come_back(places: Paths) -> bool:
+def _may_come_back(paths: Paths) -> bool:
     """Return whether systemd will start the controller again after its process has ended."""
-    if places.mode == "user":
+    if paths.mode == "user":
         return False
     with suppress(OSError):
         words = ("systemctl", "show", "--property=ActiveState", "--value", _UNIT)
@@ -144,8 +144,8 @@ def _may_come_back(places: Paths) -> bool:
     return False
 
 
-def _log(places: Paths) -> str | Path:
-    return "journalctl -u fgsched" if places.mode == "system" else places.log
+def _log(paths: Paths) -> str | Path:
+    return "journalctl -u fgsched" if paths.mode == "system" else paths.log
 
 
 def _compared(pid: int, before: _Before | None, after: _Before) -> str:

@@ -18,7 +18,7 @@ from fgsched.cli import fgtail
 from fgsched.cli.command import output
 from fgsched.cli.fgrun import detached_line
 from fgsched.cli.fgwait import exit_code
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import NoSuchJob, NotPermitted, Refused
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
@@ -75,7 +75,7 @@ def _states(client: Client, name: int | str) -> set[JobState]:
 
 def subscribe(output: TextIO, *, as_json: bool) -> None:
     """Print events until the reader goes away. The first JSON object says that the subscription has begun."""
-    with Client(find_places(), may_start=False) as client:
+    with Client(find_paths(), may_start=False) as client:
         batches = follow(client, "")
         next(batches)
         output.write(f"{BEGUN}\n" if as_json else "")
@@ -93,7 +93,7 @@ def notify(job: int | str, message: str) -> None:
         NotPermitted: it is another user's job; only a process of its owner may write the file.
         Refused: the job does not run, or its error file cannot be written.
     """
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         job_info = client.call(protocol.ShowJob(id=job))
     if job_info.state not in _RUNS:
         raise Refused(f"job {job} does not run", "A message is for a running job.")
@@ -163,7 +163,7 @@ def _refuse_unless_running(job: protocol.JobInfo) -> None:
 
 def _on_terminal(client: Client, job: protocol.JobInfo, name: str) -> bool:
     """Serve the job's terminal until the job has ended; return False if the job has none."""
-    directory = Path(job_dir(str(client.places.run), job.id, job.attempt))
+    directory = Path(job_dir(str(client.paths.run), job.id, job.attempt))
     try:
         connection = link.connect(link.attach_name(name), directory)
     except link.CallerGone:

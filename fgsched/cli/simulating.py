@@ -32,13 +32,13 @@ _UNLIMITED = 1 << 62
 @options_of("fgsched simulate")
 def simulate(file: str | None, svg: str | None, as_json: bool, **options: Any) -> None:
     """Replay jobs in virtual time and print waiting times."""
-    from fgsched.client import find_places
+    from fgsched.client import find_paths
     from fgsched.config.load import load
     from fgsched.simulate import SimHost
     from fgsched.simulate.metrics import measure
     from fgsched.simulate.workload import counted
 
-    config = load(find_places())
+    config = load(find_paths())
     gpus = _gpus(options["gpus"], config)
     limits = _limits(config, options)
     workload = _workload(file, options, len(gpus))
@@ -73,10 +73,10 @@ def _gpus(text: str, config: "Config") -> "tuple[Gpu, ...]":
 def _running() -> "tuple[Gpu, ...]":
     """Return the GPUs of the running controller; none if no controller answers."""
     from fgsched import protocol
-    from fgsched.client import Client, find_places
+    from fgsched.client import Client, find_paths
 
     try:
-        with Client(find_places(), may_start=False) as client:
+        with Client(find_paths(), may_start=False) as client:
             return tuple(gpu.gpu for gpu in client.call(protocol.ListGpus()).gpus)
     except FgschedError:
         return ()

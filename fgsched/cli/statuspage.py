@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fgsched import protocol
 from fgsched.cli.command import write
 from fgsched.cli.reporting import refuse_private
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.config.load import load
 from fgsched.domain.errors import BadUsage, StorageError, Unreachable
 from fgsched.domain.text import word_list
@@ -117,7 +117,7 @@ def _formats(options: Mapping[str, Any]) -> list[str]:
 def _ask() -> Answers:
     """Ask the controller; it is not started for that."""
     try:
-        with Client(find_places(), may_start=False, is_prompt=True) as client:
+        with Client(find_paths(), may_start=False, is_prompt=True) as client:
             gpus = client.call(protocol.ListGpus(), patience=_SECONDS).gpus
             jobs = client.call(protocol.ListQueue(fields=_FIELDS), patience=_SECONDS).jobs
             starts = dict(client.call(protocol.ListStarts(), patience=_SECONDS).starts)
@@ -162,7 +162,7 @@ class _Accounts:
 
     def __init__(self, setting: str) -> None:
         """Open them. Raises StorageError if a file is named that cannot be read."""
-        path = Path(setting) if setting else find_places().accounts
+        path = Path(setting) if setting else find_paths().accounts
         if setting and not os.access(path, os.R_OK):
             raise StorageError(f"cannot read the accounts {setting}", "Name another file with --file.")
         self._reader = ReportReader(path) if os.access(path, os.R_OK) else None
@@ -182,7 +182,7 @@ class _Accounts:
         if self._reader is None:
             return None
         if Path(self._reader.path).stat().st_uid != os.geteuid() != 0:
-            refuse_private("status", "", choices.me(), load(find_places()))
+            refuse_private("status", "", choices.me(), load(find_paths()))
         with self._reader.reading():
             return sums(self._reader)
 

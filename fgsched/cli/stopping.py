@@ -18,29 +18,29 @@ _LEAVING = 60  # seconds that a controller has to stop
 _CREDENTIALS = struct.Struct("3i")
 
 
-def stop_nearest(places: Paths, *, is_kill: bool = False) -> str:
+def stop_nearest(paths: Paths, *, is_kill: bool = False) -> str:
     """Stop the caller's own controller if one runs beside the host's, otherwise the one that commands use.
 
     A user has both if the own one was started before the host had one. The errors are those of `stop`.
     """
-    paths = _running_beside(places)
-    if paths is None:
-        return stop(places, is_kill=is_kill)
-    stopped = stop(paths, is_kill=is_kill)
+    beside = _running_beside(paths)
+    if beside is None:
+        return stop(paths, is_kill=is_kill)
+    stopped = stop(beside, is_kill=is_kill)
     return f"your own {stopped}The controller of the host continues.\n"
 
 
-def _running_beside(places: Paths) -> Paths | None:
+def _running_beside(paths: Paths) -> Paths | None:
     """Return the paths of the caller's own controller if it runs and is not the one that commands use."""
     with suppress(NotRunning, BadUsage):
-        paths = places.own(os.environ, os.geteuid())
-        if paths != places:
-            connect(paths, may_start=False).close()
-            return paths
+        beside = paths.own(os.environ, os.geteuid())
+        if beside != paths:
+            connect(beside, may_start=False).close()
+            return beside
     return None
 
 
-def stop(places: Paths, *, is_kill: bool = False) -> str:
+def stop(paths: Paths, *, is_kill: bool = False) -> str:
     """Stop a controller and wait until its process has ended; return what to print.
 
     Args:
@@ -50,7 +50,7 @@ def stop(places: Paths, *, is_kill: bool = False) -> str:
         NotPermitted: the caller is not an operator.
         Unreachable: the controller does not answer or does not stop.
     """
-    with Client(places, may_start=False) as client:
+    with Client(paths, may_start=False) as client:
         try:
             about = client.call(protocol.Ping())
         except NotRunning as error:
@@ -60,7 +60,7 @@ def stop(places: Paths, *, is_kill: bool = False) -> str:
         except OtherProtocol:
             if is_kill:
                 raise
-            return _end(places)
+            return _end(paths)
         if not about.operator:  # before any job is ended
             raise NotPermitted("only an operator may stop the controller", "Ask root, or an operator.")
         pid = about.pid
@@ -74,17 +74,17 @@ def stop(places: Paths, *, is_kill: bool = False) -> str:
     return f"controller stopped (pid {pid}){jobs if running else ''}\n"
 
 
-def controller(places: Paths) -> tuple[int, int]:
+def controller(paths: Paths) -> tuple[int, int]:
     """Return a pidfd and the pid of the controller that listens. Raises NotRunning."""
-    with connect(places, may_start=False) as line:
+    with connect(paths, may_start=False) as line:
         raw = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid = _CREDENTIALS.unpack(raw)[0]
     return os.pidfd_open(pid), pid
 
 
-def _end(places: Paths) -> str:
+def _end(paths: Paths) -> str:
     """Stop a controller that understands no request of this program; return what to print."""
-    process, pid = controller(places)
+    process, pid = controller(paths)
     with open(process, "rb") as watched:
         try:
             signal.pidfd_send_signal(process, signal.SIGTERM)

@@ -119,7 +119,7 @@ def _begin(lines: list[str], number: int) -> int:
     return begin
 
 
-def load(places: Paths) -> Config:
+def load(paths: Paths) -> Config:
     """Load the settings of this host or user.
 
     Raises:
@@ -127,21 +127,21 @@ def load(places: Paths) -> Config:
         Refused: in system mode, the file can be changed by another user than root; or a program that it
             names can be changed by others.
     """
-    path = places.config_file
+    path = paths.config_file
     try:
         data = _content(path)
     except FileNotFoundError:
-        if places.config_named:
+        if paths.config_named:
             raise BadUsage(
-                f"{path}: there is no such file.", f"Correct or unset {places.config_named}."
+                f"{path}: there is no such file.", f"Correct or unset {paths.config_named}."
             ) from None
         return Config()
     except OSError as error:
         raise BadUsage(f"{path}: cannot be read: {error.strerror}.") from error
-    if places.mode == "system" and os.geteuid() == 0:
+    if paths.mode == "system" and os.geteuid() == 0:
         refuse_unless_safe(path, owner=0)
     config = _parse(path, data)
-    check_programs(config.hooks, places.mode)
+    check_programs(config.hooks, paths.mode)
     return config
 
 

@@ -36,14 +36,14 @@ def run_controller(
     """
     hold_low_descriptors()
     earlysignals.keep()
-    places = Paths.find(os.environ, os.geteuid(), system=system)
-    logging.basicConfig(level=logging.INFO, handlers=[handler(places.log, os.environ)])
+    paths = Paths.find(os.environ, os.geteuid(), system=system)
+    logging.basicConfig(level=logging.INFO, handlers=[handler(paths.log, os.environ)])
     if system:
         for program in (sys.executable, __file__, library(), spawner()):
             refuse_unless_safe(Path(program), owner=0, writers=0o002)
     try:
         serve(
-            places,
+            paths,
             os.environ,
             Controller,
             option=gpus,
@@ -54,7 +54,7 @@ def run_controller(
     except OSError as error:
         if not is_of_the_disk(error):
             raise
-        raise unwritten(error, error.filename or places.state) from error
+        raise unwritten(error, error.filename or paths.state) from error
 
 
 def main() -> int:

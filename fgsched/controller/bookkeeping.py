@@ -375,13 +375,13 @@ class Accounts:
     def __init__(
         self,
         accountant: AccountantProcess | None,
-        places: Paths,
+        paths: Paths,
         config: Config,
         store: Store,
         jobtable: Callable[[], JobTable],
     ) -> None:
         """Look up moved jobs in the accounts; `jobtable` returns the present table."""
-        self.past_jobs = PastJobs(places.accounts)
+        self.past_jobs = PastJobs(paths.accounts)
         store.use_moved(self.past_jobs)
         self._mover = Mover(store, self.past_jobs, Site(jobtable, host_name()), config.move_after)
         self.bookkeeper = Bookkeeper(accountant, self._mover, time.monotonic) if accountant else None
@@ -465,12 +465,12 @@ class Accounts:
         self.past_jobs.close()
 
 
-def accountant_of(places: Paths, config: Config) -> AccountantProcess | None:
+def accountant_of(paths: Paths, config: Config) -> AccountantProcess | None:
     """Return the accountant, which `Bookkeeper` starts in the first round; None without accounts.
 
     On two processors its imports would delay the first answer.
     """
-    return AccountantProcess(places.accounts, keep_of(config)) if config.accounting else None
+    return AccountantProcess(paths.accounts, keep_of(config)) if config.accounting else None
 
 
 def keep_of(config: Config) -> Keep:

@@ -67,7 +67,7 @@ Build = Callable[[Paths, Config, Store, HelperProcesses, ServiceManager], Runnin
 class ControllerStart(NamedTuple):
     """How the controller was started, and what it has before its queue."""
 
-    places: Paths
+    paths: Paths
     environ: Mapping[str, str]
     build: Build
     option: str  # the value of --gpus
@@ -79,7 +79,7 @@ class ControllerStart(NamedTuple):
 
 
 def serve(  # noqa: PLR0913  all that it needs
-    places: Paths,
+    paths: Paths,
     environ: Mapping[str, str],
     build: Build,
     *,
@@ -102,23 +102,21 @@ def serve(  # noqa: PLR0913  all that it needs
         Refused: another controller allocates the GPUs.
         StorageError: the queue cannot be used.
     """
-    _prepare(places)
+    _prepare(paths)
     inherited = Children(children(os.getpid()))
-    with taken(places), ExitStack() as resources:
-        places, locks = _claimed(places, takes_over=takes_over)
+    with taken(paths), ExitStack() as resources:
+        paths, locks = _claimed(paths, takes_over=takes_over)
         resources.callback(_close, locks)
         child = Spawner(spawner(), locks)
-        arguments = _arguments(places, option, is_service=is_service)
-        _show(places, child, arguments, environ)
-        begun = ControllerStart(
-            places, environ, build, option, is_service, ready, child, inherited, resources
-        )
+        arguments = _arguments(paths, option, is_service=is_service)
+        _show(paths, child, arguments, environ)
+        begun = ControllerStart(paths, environ, build, option, is_service, ready, child, inherited, resources)
         again = _run(begun)
     if again:
         _execute_again(arguments)
 
 
-def _claimed(places: Paths, *, takes_over: bool) -> tuple[Paths, tuple[int, ...]]:
+def _claimed(paths: Paths, *, takes_over: bool) -> tuple[Paths, tuple[int, ...]]:
     """Record that the queue belongs to this host, and place its run directory.
 
     Returns:
@@ -130,11 +128,11 @@ def _claimed(places: Paths, *, takes_over: bool) -> tuple[Paths, tuple[int, ...]
         StorageError: the file system has no locks, or there is no place for the run directory.
     """
     owner = QueueOwner(host=this_host(), pid=os.getpid(), since=time.time())
-    claim(places.state, owner, takes_over=takes_over)
-    in_use = hold_jobs_lock(places.state)
-    places = placed(places, os.geteuid(), boot_id())
-    from_cleaners = keep_from_cleaners(places.run)
-    return places, tuple(lock for lock in (in_use, from_cleaners) if lock >= 0)
+    claim(paths.state, owner, takes_over=takes_over)
+    in_use = hold_jobs_lock(paths.state)
+    paths = placed(paths, os.geteuid(), boot_id())
+    from_cleaners = keep_from_cleaners(paths.run)
+    return paths, tuple(lock for lock in (in_use, from_cleaners) if lock >= 0)
 
 
 def _close(descriptors: tuple[int, ...]) -> None:
@@ -147,85 +145,85 @@ def _execute_again(arguments: list[str]) -> None:
     os.execv(sys.executable, arguments)
 
 
-def _show(places: Paths, child: Spawner, arguments: list[str], environ: Mapping[str, str]) -> None:
+def _show(paths: Paths, child: Spawner, arguments: list[str], environ: Mapping[str, str]) -> None:
     """Show clients that the controller is starting, and the user's spawner how it is started again."""
-    show_start(places.socket)
-    if places.mode == "user":
-        child.keep(places.log, arguments, environ)
+    show_start(paths.socket)
+    if paths.mode == "user":
+        child.keep(paths.log, arguments, environ)
 
 
-def _prepare(places: Paths) -> None:
-    places.prepare(os.geteuid())
-    refuse_without_locks(places.state)
+def _prepare(paths: Paths) -> None:
+    paths.prepare(os.geteuid())
+    refuse_without_locks(paths.state)
     os.umask(0o077)
-    closed = close_to_others(places)
+    closed = close_to_others(paths)
     if closed:
         log.warning("could be read by other users, and is private now: %s", ", ".join(map(str, closed)))
     nice.raise_limits()
-    if places.mode == "system":
+    if paths.mode == "system":
         nice.lower_oom_score()
 
 
-def _arguments(places: Paths, option: str, *, is_service: bool) -> list[str]:
+def _arguments(paths: Paths, option: str, *, is_service: bool) -> list[str]:
     """Return the command that starts this controller again."""
-    arguments = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
+    arguments = [*(("--gpus", option) if option else ()), *(["--system"] if paths.mode == "system" else [])]
     arguments += ["--service"] if is_service else []
     return [sys.executable, "-I", "-m", "fgsched.controller", *arguments]
 
 
 def _run(begun: ControllerStart) -> bool:
     """Run the controller until it is stopped; return whether to execute the process again."""
-    places, resources = begun.places, begun.held
-    config = load(places)
+    paths, resources = begun.paths, begun.held
+    config = load(paths)
     inventory, sampler = gpus.attach(config, begun.environ, option=begun.option)
-    host_users, sessions = _lookups(places, config)
-    writers = _accountant(places, config, resources), _mailer(places, config, resources)
+    host_users, sessions = _lookups(paths, config)
+    writers = _accountant(paths, config, resources), _mailer(paths, config, resources)
     for session in (host_users, *sessions, sampler, begun.spawner):
         resources.callback(session.close)
-    with closing(Store(places.queue)) as store:
+    with closing(Store(paths.queue)) as store:
         inventory = with_known_gpus(inventory, store, sampler)
-        with closing(_own(inventory, config, places)) as owned:
+        with closing(_own(inventory, config, paths)) as owned:
             helpers = HelperProcesses(
                 begun.spawner, sampler, host_users, inventory, *writers, sessions, begun.inherited
             )
             manager = ServiceManager(begun.environ if begun.is_service else {})
-            controller = begun.build(places, config, store, helpers, manager)
+            controller = begun.build(paths, config, store, helpers, manager)
             controller.answer_for(owned)
-            return _served(controller.run, places, begun.ready)
+            return _served(controller.run, paths, begun.ready)
 
 
-def _served(run: Callable[[Callable[[], None]], bool], places: Paths, ready: Callable[[], None]) -> bool:
+def _served(run: Callable[[Callable[[], None]], bool], paths: Paths, ready: Callable[[], None]) -> bool:
     """Run the controller; return whether to execute it again, shown before its lock is released."""
 
     def announce() -> None:
-        clear_start(places.socket)
+        clear_start(paths.socket)
         ready()
 
     with nice.before_jobs():
         again = run(announce)
     if again:
-        show_start(places.socket)
+        show_start(paths.socket)
     return again
 
 
-def _lookups(places: Paths, config: Config) -> tuple[HostUsers, tuple[HostUsers, ...]]:
+def _lookups(paths: Paths, config: Config) -> tuple[HostUsers, tuple[HostUsers, ...]]:
     """Return the users of the host and, if root's controller uses PAM, those with PAM sessions."""
-    if places.mode == "user":
+    if paths.mode == "user":
         return of_user(os.geteuid()), ()
     return of_host(), (of_sessions(config.pam_service),) if config.pam_service else ()
 
 
-def _accountant(places: Paths, config: Config, resources: ExitStack) -> AccountantProcess | None:
-    accountant = accountant_of(places, config)
+def _accountant(paths: Paths, config: Config, resources: ExitStack) -> AccountantProcess | None:
+    accountant = accountant_of(paths, config)
     if accountant is not None:
         resources.callback(accountant.close)
     return accountant
 
 
-def _mailer(places: Paths, config: Config, resources: ExitStack) -> MailerProcess | None:
+def _mailer(paths: Paths, config: Config, resources: ExitStack) -> MailerProcess | None:
     """Return the mailer, which the first round starts; None if its queue cannot be made."""
     try:
-        mailer = MailerProcess(places.mail, config.mails)
+        mailer = MailerProcess(paths.mail, config.mails)
     except OSError as error:
         log.warning("no mails are sent: %s", error)
         return None
@@ -233,7 +231,7 @@ def _mailer(places: Paths, config: Config, resources: ExitStack) -> MailerProces
     return mailer
 
 
-def _own(inventory: gpus.Inventory, config: Config, places: Paths) -> Ownership:
+def _own(inventory: gpus.Inventory, config: Config, paths: Paths) -> Ownership:
     """Take the real GPUs of the inventory. Raises Refused if another controller gives them out."""
     real = inventory.gpus if inventory.is_real else ()
-    return own(real, exclusive=config.exclusive, is_root=places.mode == "system")
+    return own(real, exclusive=config.exclusive, is_root=paths.mode == "system")

@@ -60,8 +60,8 @@ def main() -> None:
         _let_go(2)
     fence = None
     try:
-        places = Paths.find(os.environ, os.geteuid())
-        fence = Fence(request, load(places))
+        paths = Paths.find(os.environ, os.geteuid())
+        fence = Fence(request, load(paths))
         reply = FenceReply(environment=fence.environment)
     except FgschedError as error:
         reply = FenceReply(cause=error.cause, remedy=error.remedy)

@@ -111,18 +111,18 @@ _COMMANDS = Path(__file__).parents[1] / "cli" / "bin"  # and last: another envir
 
 
 def build(
-    places: Paths, config: Config, store: Store, helpers: HelperProcesses, run: RunDir, reports: LaunchReports
+    paths: Paths, config: Config, store: Store, helpers: HelperProcesses, run: RunDir, reports: LaunchReports
 ) -> LaunchParts:
     """Create the launcher and its parts for a queue with the run directory `run`."""
     inventory, is_real = helpers.inventory, helpers.inventory.is_real
     vendor = inventory.vendor
     memory = cgroups.find(store.name)
     device = cgroups.for_devices(store.name) if inventory.limits and os.geteuid() == 0 else None
-    mounts = find_mounts(config.preload, places.run, inventory.nodes, may_make=places.mode == "system")
-    spaces, pids = _of_users(places, config, store.name)
+    mounts = find_mounts(config.preload, paths.run, inventory.nodes, may_make=paths.mode == "system")
+    spaces, pids = _of_users(paths, config, store.name)
     ports = Ports(
         spaces=spaces,
-        scratch=_scratch(places, run.path, config),
+        scratch=_scratch(paths, run.path, config),
         material=store.material,
         failed=reports.failed,
         short=reports.short,
@@ -134,7 +134,7 @@ def build(
         context=reports.context,
         compute=lambda job: compute_policy_of(job, reports.policy()),
     )
-    context = launch_context(places, run.path, config, mounts, vendor.facts)
+    context = launch_context(paths, run.path, config, mounts, vendor.facts)
     simulates = inventory.is_sampled and not is_real
     context = replace(context, proves=is_real and vendor.facts.is_hooked, simulates=simulates)
     launcher = Launcher(run, helpers.spawner, context, ports, Cgroups(memory, device, pids))
@@ -154,22 +154,22 @@ def enforcement_gate(helpers: HelperProcesses, run: RunDir) -> EnforcementCheck:
     )
 
 
-def run_directory(places: Paths, store: Store) -> RunDir:
+def run_directory(paths: Paths, store: Store) -> RunDir:
     """Return the run directory of a queue.
 
     Its ids continue after the highest id in the files of earlier queues.
     """
-    directory = generations.directory_of(places.run, store.name)
-    store.raise_ids(generations.highest_id(places.run, directory))
+    directory = generations.directory_of(paths.run, store.name)
+    store.raise_ids(generations.highest_id(paths.run, directory))
     return RunDir(directory, boot_id())
 
 
 def launch_context(
-    places: Paths, run: Path, config: Config, mounts: MountPlan, vendor: VendorFacts
+    paths: Paths, run: Path, config: Config, mounts: MountPlan, vendor: VendorFacts
 ) -> LaunchContext:
     """Return the values that are equal for all launches."""
     podman = containers.write_podman_settings(
-        run / "containers.conf", [str(places.run)], str(library()), vendor.selecting, preload=bool(mounts.how)
+        run / "containers.conf", [str(paths.run)], str(library()), vendor.selecting, preload=bool(mounts.how)
     )
     return LaunchContext(
         host=host_name(),
@@ -177,7 +177,7 @@ def launch_context(
         hook=str(library()),
         tmp=config.tmp,
         kill_wait=config.kill_wait,
-        become_user=places.mode == "system",
+        become_user=paths.mode == "system",
         vendor=vendor,
         no_new_privileges=config.no_new_privileges,
         visible={resource.name: resource.visible_env for resource in config.policy.resources},
@@ -193,15 +193,15 @@ def launch_context(
     )
 
 
-def _of_users(places: Paths, config: Config, name: str) -> tuple[Spaces | None, cgroups.PidsCgroups | None]:
+def _of_users(paths: Paths, config: Config, name: str) -> tuple[Spaces | None, cgroups.PidsCgroups | None]:
     """Return the tmpfs and the cgroups of users; only the host's controller has them."""
-    if places.mode == "user":
+    if paths.mode == "user":
         return None, None
-    return Spaces(places.run, size=config.run_space), cgroups.PidsCgroups(name, config.max_processes)
+    return Spaces(paths.run, size=config.run_space), cgroups.PidsCgroups(name, config.max_processes)
 
 
-def _scratch(places: Paths, own_directory: Path, config: Config) -> Scratch:
-    return Scratch(own_directory, f"{config.tmp}/fg-", for_all=places.mode == "system")
+def _scratch(paths: Paths, own_directory: Path, config: Config) -> Scratch:
+    return Scratch(own_directory, f"{config.tmp}/fg-", for_all=paths.mode == "system")
 
 
 log = logging.getLogger("fgsched.controller")
@@ -230,21 +230,21 @@ class Controller:
     """The engine with everything around it."""
 
     def __init__(
-        self, places: Paths, config: Config, store: Store, helpers: HelperProcesses, manager: ServiceManager
+        self, paths: Paths, config: Config, store: Store, helpers: HelperProcesses, manager: ServiceManager
     ) -> None:
-        self._places, self._store, self._helpers, self._manager = places, store, helpers, manager
-        run = run_directory(places, store)
+        self._paths, self._store, self._helpers, self._manager = paths, store, helpers, manager
+        run = run_directory(paths, store)
         self._loop = EventLoop(self._listener(), helpers.spawner)
-        self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
+        self._presence, self._cleaner = Presence(paths, run, self._listen_again), run.cleaner
         self._gpus = _gpu_states(config, helpers)
         self._contexts = ContextCosts(config.context_memory)
         self._gate = enforcement_gate(helpers, run)
         self._hooks = self._site_programs(config)
-        launching = build(places, config, store, helpers, run, self._launch_reports())
+        launching = build(paths, config, store, helpers, run, self._launch_reports())
         self._launcher = launching.launcher
         self._mps = self._mps_daemons(config)
         watch, remove = self._loop.watch_once, self._cleaner.add
-        self._earlier = EarlierJobs(places.run, run.path, self._gpus, watch=watch, remove=remove)
+        self._earlier = EarlierJobs(paths.run, run.path, self._gpus, watch=watch, remove=remove)
         limits, tier, faults = config.limits, launching.tier, self._loop.faults
         sampled = SampledUsage(config.interval)
         self._engine = Engine(
@@ -263,7 +263,7 @@ class Controller:
         )
         self._engine.site.configure(config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
-        self._accounts = Accounts(helpers.accountant, places, config, store, lambda: self._engine.jobtable)
+        self._accounts = Accounts(helpers.accountant, paths, config, store, lambda: self._engine.jobtable)
         self._mailroom = MailerControl(self._engine.mail, helpers.mailer)
         self._sampling = Sampling(self._engine, helpers.host_users, self._accounts.send, sampled)
         self._processes = ListedProcesses()
@@ -281,7 +281,7 @@ class Controller:
     def _described(self, launching: LaunchParts, config: Config) -> ControllerInfo:
         """Return the description of the controller for `ping`."""
         return ControllerInfo(
-            places=self._places,
+            paths=self._paths,
             config=config,
             inventory=self._helpers.inventory,
             memory=launching.memory,
@@ -313,13 +313,13 @@ class Controller:
 
     def _dispatching(self, about: ControllerInfo, live: Live) -> Dispatcher:
         """Return the dispatcher with the handlers of all requests."""
-        self._reports = ReportHandlers(about.places.accounts, self._loop, self._settings)
+        self._reports = ReportHandlers(about.paths.accounts, self._loop, self._settings)
         self._readers = EventReaders(self._engine.log, self._loop)
-        self._jobs = JobHandlers(self._engine, rules_of(about.places, about.config))
-        actions = ConfigActions(lambda: load(about.places), self._reconfigure)
+        self._jobs = JobHandlers(self._engine, rules_of(about.paths, about.config))
+        actions = ConfigActions(lambda: load(about.paths), self._reconfigure)
         self._partitions = PartitionHandlers(self._engine, actions)
         self._audit = Audit(
-            file_writer(about.places.audit, time.time), lambda number: self._engine.jobtable.named(number)
+            file_writer(about.paths.audit, time.time), lambda number: self._engine.jobtable.named(number)
         )
         engine, loop, jobs, launcher = self._engine, self._loop, self._jobs, self._launcher
         person = partial(host_user_of, about)
@@ -352,7 +352,7 @@ class Controller:
 
     def _site_programs(self, config: Config) -> SitePrograms:
         """Return the part that runs prolog and epilog."""
-        lock, mode = self._places.run / "hooks.lock", self._places.mode
+        lock, mode = self._paths.run / "hooks.lock", self._paths.mode
         desk = SitePrograms(
             lock,
             mode,
@@ -366,7 +366,7 @@ class Controller:
 
     def _mps_daemons(self, config: Config) -> MpsControl:
         """Return the part that starts and ends the MPS daemons of users."""
-        lock = self._places.run / "mps.lock"
+        lock = self._paths.run / "mps.lock"
         desk = MpsControl(lock, self._loop.watch_once, self._loop.happened, self._launcher)
         desk.configure(config, self._helpers.inventory)
         return desk
@@ -459,7 +459,7 @@ class Controller:
         return self._engine.jobtable.revision
 
     def _listener(self) -> socket.socket:
-        return listen(self._places.socket, for_all=self._places.mode == "system")
+        return listen(self._paths.socket, for_all=self._paths.mode == "system")
 
     def _listen_again(self) -> None:
         self._loop.listen(self._listener())
@@ -516,7 +516,7 @@ class Controller:
             "controller-start",
             pid=os.getpid(),
             version=__version__,
-            mode=self._places.mode,
+            mode=self._paths.mode,
             gpus=len(inventory.gpus),
             source=inventory.source,
         )
@@ -584,7 +584,7 @@ class Controller:
         except StorageBroken:
             raise
         except StorageError as error:
-            raise _no_space(self._places.state) from error
+            raise _no_space(self._paths.state) from error
         self._loop.faults.run("the jobs of earlier queues", lambda: self._earlier.look(time.time()))
         self._engine.recover(time.time())
         self._engine.turn([], time.time())
@@ -605,10 +605,10 @@ class Controller:
         """Use the settings that can change in a running controller."""
         dispatcher = self._dispatcher
         dispatcher.about = replace(dispatcher.about, config=config)
-        self._jobs.rules = rules_of(self._places, config)
+        self._jobs.rules = rules_of(self._paths, config)
         run = self._launcher.run.path
         vendor = self._helpers.inventory.vendor.facts
-        self._launcher.reconfigure(launch_context(self._places, run, config, self._engine.mounts, vendor))
+        self._launcher.reconfigure(launch_context(self._paths, run, config, self._engine.mounts, vendor))
         self._engine.binding = cpu_binding(config.cpu_binding)
         self._monitor.interval = config.interval
         self._monitor.watchdog.policy = watchdog_policy(config)

@@ -59,9 +59,9 @@ _LONGEST_REPAIR_PAUSE = 60.0  # seconds between two attempts where nothing can b
 class Presence:
     """Watches the run directory and creates missing entries again a moment later."""
 
-    def __init__(self, places: Paths, run: RunDir, listen: Callable[[], None]) -> None:
+    def __init__(self, paths: Paths, run: RunDir, listen: Callable[[], None]) -> None:
         """`listen()` accepts requests on a new socket if there is none."""
-        self._places, self._run, self._listen = places, run, listen
+        self._paths, self._run, self._listen = paths, run, listen
         self._due: float | None = None
         self._pause = _REPAIR_PAUSE
         self._inotify: Inotify | None = None
@@ -79,10 +79,10 @@ class Presence:
 
     def _watch(self) -> None:
         if self._inotify is not None:
-            self._inotify.watch(self._places.run)
+            self._inotify.watch(self._paths.run)
             self._inotify.watch(self._run.path)
-            if self._places.run_link is not None:
-                self._inotify.watch(self._places.run_link.parent)
+            if self._paths.run_link is not None:
+                self._inotify.watch(self._paths.run_link.parent)
 
     def heard(self, now: float) -> None:
         """Note that an entry was removed."""
@@ -100,8 +100,8 @@ class Presence:
         if self._due is None or now < self._due:
             return
         self._due = None if self._inotify is not None else now + _LONGEST_REPAIR_PAUSE
-        if not self._places.queue.exists():
-            log.error("%s is gone: the run directory is left as it is", self._places.queue)
+        if not self._paths.queue.exists():
+            log.error("%s is gone: the run directory is left as it is", self._paths.queue)
             return
         try:
             created = self._made()
@@ -119,13 +119,13 @@ class Presence:
             log.warning("%s: made again after they were removed: %s", self._run.path, ", ".join(created))
 
     def _made(self) -> list[str]:
-        self._places.prepare(os.geteuid())
+        self._paths.prepare(os.geteuid())
         created = self._run.mend()
-        if not generations.is_linked(self._places.run):
-            generations.link(self._places.run, self._run.path)  # by renaming, which is heard here
-        if not self._places.socket.is_socket():
+        if not generations.is_linked(self._paths.run):
+            generations.link(self._paths.run, self._run.path)  # by renaming, which is heard here
+        if not self._paths.socket.is_socket():
             self._listen()
-            created.append(self._places.socket.name)
+            created.append(self._paths.socket.name)
         return created
 
 

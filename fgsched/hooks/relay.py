@@ -148,9 +148,9 @@ def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def batches(places: Paths) -> Iterator[list[str]]:
+def batches(paths: Paths) -> Iterator[list[str]]:
     """Yield the lines of each batch of events. Raises FgschedError if there is no controller for a minute."""
-    with Client(places, may_start=False) as client:
+    with Client(paths, may_start=False) as client:
         event_batches = follow(client, "")
         next(event_batches)
         yield [BEGUN]
@@ -162,12 +162,12 @@ def main() -> None:
     """Run the relay. The arguments are the mode, the command and the socket; one of the last two is empty."""
     mode, command, path = sys.argv[1:4]
     os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
-    places = Paths.find(os.environ, os.geteuid(), system=mode == "system")
+    paths = Paths.find(os.environ, os.geteuid(), system=mode == "system")
     target: Commands | Socket = Commands(command) if command else Socket(path)
     _end_with_the_controller(target.kill)
     relay = Relay(target.deliver, _log)
     try:
-        for lines in batches(places):
+        for lines in batches(paths):
             relay.pass_on(lines)
     except FgschedError as error:
         _log(f"events are not passed on: {error.cause}")

@@ -218,7 +218,7 @@ def join(client: Client, reference: int, plan: ConnectionPlan, command: tuple[st
         job = client.call(protocol.ShowJob(id=reference))
     if job.state is not JobState.RUNNING:
         raise Refused(f"job {reference} is not running: it is {job.state.value}")
-    listener, number = _listener(job, client.places.run)
+    listener, number = _listener(job, client.paths.run)
     with (
         listener,
         Signals() as signals,

@@ -77,7 +77,7 @@ class JobArray(Sequence[JobHandle[T]], Generic[T]):
 
     def summary(self) -> dict[str, int]:
         """Return how many jobs are in each state."""
-        with Client(self._jobs[0].places, names_variables=False) as client:
+        with Client(self._jobs[0].paths, names_variables=False) as client:
             infos = client.call(protocol.ShowJobs(id=self.id)).jobs
         states = {info.task: info.state.word for info in infos if info.task is not None}
         others = next((info.state.word for info in infos if info.task is None), "PENDING")
@@ -100,7 +100,7 @@ def _outcome(job: JobHandle[Any], timeout: float | None) -> Any:
 
 def _cancelled(jobs: Sequence[JobHandle[Any]]) -> Iterator[tuple[JobHandle[Any], protocol.Outcome]]:
     """Cancel jobs of one controller; yield each with the outcome of the request."""
-    with Client(jobs[0].places, names_variables=False) as client:
+    with Client(jobs[0].paths, names_variables=False) as client:
         outcomes = client.call(protocol.Cancel(ids=[job.reference for job in jobs]), patience=60).jobs
     by_id = {outcome.id: outcome for outcome in outcomes}
     for job in jobs:
@@ -170,9 +170,9 @@ def map(  # the name of the function that it resembles
     new_call = submission.function_call(plain, common, keywords, keep=keep, tasks=tasks)
     sent = submission.send(new_call, chosen, at_once=at_once)
     jobs: list[JobHandle[T]] = [
-        JobHandle(sent.id, index, sent.folder, sent.places) for index in range(len(calls))
+        JobHandle(sent.id, index, sent.folder, sent.paths) for index in range(len(calls))
     ]
-    watcher(sent.places).add(*jobs)
+    watcher(sent.paths).add(*jobs)
     return JobArray(sent.id, jobs)
 
 

@@ -15,7 +15,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
-from fgsched.client import find_places
+from fgsched.client import find_paths
 from fgsched.domain.errors import BadUsage, StorageError
 from fgsched.domain.text import shown
 from fgsched.domain.units import GIBIBYTE
@@ -53,7 +53,7 @@ class CallFacts(Struct, frozen=True, kw_only=True):
 def root_of(folder: str | None = None) -> Path:
     """Return the directory of all calls of this user. Raises BadUsage for a relative one."""
     if folder is None:
-        return find_places().own(os.environ, os.geteuid()).state / "calls"
+        return find_paths().own(os.environ, os.geteuid()).state / "calls"
     if not os.path.isabs(folder):
         raise BadUsage(f"folder={shown(folder)} is not an absolute path")
     return Path(folder)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from fgsched import protocol
 from fgsched.cli.changes import read_changes, words_by_key
 from fgsched.cli.prospects import explained
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, FgschedError, NoSuchJob, Unreachable
 from fgsched.domain.job import memory_peak
 from fgsched.domain.states import JobState
@@ -57,11 +57,11 @@ class CallUsage(Struct, frozen=True, kw_only=True):
 class JobHandle(Future[T], Generic[T]):
     """A job of the queue, as `fgsched.Job`. It is also a `concurrent.futures.Future` of its result."""
 
-    def __init__(self, job: int, task: int | None, folder: Path | None, places: Paths) -> None:
+    def __init__(self, job: int, task: int | None, folder: Path | None, paths: Paths) -> None:
         """Make a handle of a job, or of a task of an array; `folder` is that of its call, if it has one."""
         super().__init__()
         self.id, self.task = job, task
-        self._folder, self.places = folder, places
+        self._folder, self.paths = folder, paths
         self._state = "PENDING"
         self.final = ""  # state in which it ended
         self._outcome: outcomes.Outcome | None = None
@@ -121,7 +121,7 @@ class JobHandle(Future[T], Generic[T]):
         return page.jobs[0]
 
     def _call(self, request: protocol.Call[protocol.Answer]) -> protocol.Answer:
-        with Client(self.places, names_variables=False) as client:
+        with Client(self.paths, names_variables=False) as client:
             return client.call(request)
 
     # -- its end ------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class JobHandle(Future[T], Generic[T]):
 
     def await_end(self) -> None:
         """Have the end of the job noted when it comes."""
-        watcher(self.places).add(self)
+        watcher(self.paths).add(self)
 
     def running(self) -> bool:
         """Tell whether the job runs."""
@@ -180,7 +180,7 @@ class JobHandle(Future[T], Generic[T]):
         except CancelledError:
             pass
         except TimeoutError:
-            silent = watcher(self.places).silent_because
+            silent = watcher(self.paths).silent_because
             because = f" ({silent})" if silent else ""
             raise TimeoutError(f"job {self.label} has not ended after {timeout:g} s{because}") from None
         if self.cancelled():
@@ -194,7 +194,7 @@ class JobHandle(Future[T], Generic[T]):
         """Wait for the end. Raises TimeoutError after `timeout` seconds, or CancelledError."""
         if self.done():
             return
-        with watcher(self.places).blocking():
+        with watcher(self.paths).blocking():
             super().exception(timeout)
 
     def _read(self) -> outcomes.Outcome:
@@ -314,7 +314,7 @@ class JobHandle(Future[T], Generic[T]):
             if option is None or option.name not in keys:
                 raise TypeError(f"{name} of a job cannot be changed")
             words.append(f"{keys[option.name]}={submission.text_of(option, value)}")
-        with Client(self.places, names_variables=False) as client:
+        with Client(self.paths, names_variables=False) as client:
             changes = read_changes(words_by_key(words), client.call(protocol.Ping()).site)
             outcome = client.call(protocol.Update(id=self.reference, changes=changes))
         if outcome.error is not None:
@@ -375,7 +375,7 @@ def submit(function: Any, /, *args: Any, fg: Options | None = None, **options: A
         keep = submission.kept_seconds(chosen)
         new_call = submission.function_call(function, args, keywords, keep=keep)
     sent = submission.send(new_call, chosen)
-    handle: JobHandle[Any] = JobHandle(sent.id, None, sent.folder, sent.places)
+    handle: JobHandle[Any] = JobHandle(sent.id, None, sent.folder, sent.paths)
     handle.await_end()
     return handle
 
@@ -385,15 +385,15 @@ def job(id: int | str) -> JobHandle[Any]:
 
     Raises: NoSuchJob; BadUsage for an array.
     """
-    places = find_places()
-    with Client(places, names_variables=False) as client:
+    paths = find_paths()
+    with Client(paths, names_variables=False) as client:
         reference = int(id) if isinstance(id, str) and id.isdecimal() else id
         page = client.call(protocol.ListHistory(fields=_LISTED, ids=[reference]))
     if not page.jobs:
         raise NoSuchJob(f"there is no job {id}")
     if page.jobs[0].array is not None and page.jobs[0].array == reference:
         raise BadUsage(f"{id} is an array of jobs", f'Name one of its tasks: fgsched.job("{id}_0").')
-    return _handle(page.jobs[0], places)
+    return _handle(page.jobs[0], paths)
 
 
 def jobs(
@@ -405,15 +405,15 @@ def jobs(
         me: only jobs of the caller.
         state, name: only jobs of one of these states or names.
     """
-    places = find_places()
+    paths = find_paths()
     where = protocol.Where(
         state=[JobState(word) for word in _listed(state)] or None, name=list(_listed(name)) or None
     )
-    with Client(places, names_variables=False) as client:
+    with Client(paths, names_variables=False) as client:
         infos = client.call(protocol.ListQueue(fields=_LISTED, where=where, recent=True)).jobs
     uid = os.geteuid()
     shown = (info for info in infos if not (info.task is None and info.tasks) and (not me or info.uid == uid))
-    return [_handle(info, places) for info in shown]
+    return [_handle(info, paths) for info in shown]
 
 
 _LISTED = ("id", "array", "task", "tasks", "uid", "state", "request", "is_private", "exit_code", "signal")
@@ -423,10 +423,10 @@ def _listed(value: str | Sequence[str]) -> Sequence[str]:
     return (value,) if isinstance(value, str) else value
 
 
-def _handle(info: JobInfo, places: Paths) -> JobHandle[Any]:
+def _handle(info: JobInfo, paths: Paths) -> JobHandle[Any]:
     folder = None if info.is_private else calls.folder_of(info.request.args)
     number = info.array if info.task is not None and info.array is not None else info.id
-    handle: JobHandle[Any] = JobHandle(number, info.task, folder, places)
+    handle: JobHandle[Any] = JobHandle(number, info.task, folder, paths)
     if info.state.is_final:
         handle.take_end(info.state.word)
     else:

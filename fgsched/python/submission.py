@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from fgsched import protocol
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import FgschedError, NoSuchJob
 from fgsched.domain.text import BadValue
 from fgsched.domain.times import parse_duration
@@ -261,7 +261,7 @@ class Sent(Struct, frozen=True):
 
     id: int
     folder: Path
-    places: Paths
+    paths: Paths
 
 
 def kept_seconds(chosen: Options) -> int:
@@ -275,13 +275,13 @@ def send(new_call: NewCall, chosen: Options, *, at_once: int = 0) -> Sent:
 
     Raises: the refusal of the controller; BadUsage, TypeError; StorageError; Unreachable.
     """
-    places = find_places()
+    paths = find_paths()
     settings = settings_of({name: value for name, value in chosen.items() if name not in OWN})
     if new_call.array:
         limit = f"%{at_once}" if at_once else ""
         settings.append(OptionReader().setting(BY_NAME["array"], new_call.array + limit))
     root = calls.root_of(chosen.get("folder"))
-    with Client(places, names_variables=False) as client:
+    with Client(paths, names_variables=False) as client:
         site = client.call(protocol.Ping(), patience=60).site
         _sweep(client, root)
         calls.refuse_full(root, _limit(chosen))
@@ -293,7 +293,7 @@ def send(new_call: NewCall, chosen: Options, *, at_once: int = 0) -> Sent:
             raise
     calls.note_job(folder, job)
     calls.add_size(root, sum(len(content) for content in new_call.files.values()))
-    return Sent(job, folder, places)
+    return Sent(job, folder, paths)
 
 
 def _new_name() -> str:

@@ -37,8 +37,8 @@ class Awaited(Protocol):
 class EndWatcher:
     """Waits for the ends of all awaited jobs of one controller, in one thread with one connection."""
 
-    def __init__(self, places: Paths) -> None:
-        self._places = places
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
         self._lock = threading.Lock()
         self._awaited: dict[Name, list[Awaited]] = {}
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -107,7 +107,7 @@ class EndWatcher:
                 self._take(end)
 
     def _watch_of(self, names: Sequence[Name]) -> Watch:
-        return Watch(self._places, references(names), may_start=self._blocked > 0, any_will_do=True)
+        return Watch(self._paths, references(names), may_start=self._blocked > 0, any_will_do=True)
 
     def _take(self, end: protocol.JobEnd) -> None:
         """Tell the handles of a job its end; `end` names a task by its array, too."""
@@ -127,7 +127,7 @@ class EndWatcher:
 
     def _take_tasks(self, array: int) -> None:
         """Tell the handles of an array which of its tasks have ended: others may be pending."""
-        with Client(self._places, may_start=False, names_variables=False) as client:
+        with Client(self._paths, may_start=False, names_variables=False) as client:
             rows = client.call(protocol.ShowJobs(id=array)).jobs
         states = {row.task: row.state for row in rows if row.task is not None}
         pending = sum(parse_tasks(row.tasks.partition("%")[0]) for row in rows if row.tasks)
@@ -179,12 +179,12 @@ _watchers: dict[Paths, EndWatcher] = {}
 _watchers_lock = threading.Lock()
 
 
-def watcher(places: Paths) -> EndWatcher:
+def watcher(paths: Paths) -> EndWatcher:
     """Return the thread that waits for jobs of a controller; it is started once."""
     with _watchers_lock:
-        if places not in _watchers:
-            _watchers[places] = EndWatcher(places)
-        return _watchers[places]
+        if paths not in _watchers:
+            _watchers[paths] = EndWatcher(paths)
+        return _watchers[paths]
 
 
 os.register_at_fork(after_in_child=_watchers.clear)  # a child has none of the threads

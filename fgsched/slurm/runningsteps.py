@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fgsched import protocol
 from fgsched.cli import steps
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.states import JobState
 from fgsched.domain.times import format_runtime
 from fgsched.protocol import JobInfo
@@ -77,7 +77,7 @@ def running(named: Iterable[str], **where: Sequence[str] | None) -> list[JobInfo
     """
     whole, wanted = steps.split(named)
     chosen = protocol.Where(id=choices.ids(whole) or None, state=_RUNNING, **where)
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         jobs = client.call(protocol.ListQueue(fields=_FIELDS, where=chosen)).jobs
     rows = steps.rows(jobs, wanted, all_steps=True)
     return [row for row in rows if row.step and not row.state.is_final]

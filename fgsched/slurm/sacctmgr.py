@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fgsched import protocol
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.policy import Limits, Qos
 from fgsched.domain.text import word_list
 from fgsched.slurm import tables
@@ -214,7 +214,7 @@ def _asked(kind: str, words: Sequence[str]) -> dict[str, str]:
 def _rows(kind: str, conditions: Mapping[str, str], *, related: bool) -> list[Any]:
     if kind == "cluster":
         return [CLUSTER]
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         answer_of_accounts = client.call(protocol.ListAssociations())
     if kind == "qos":
         qoses = answer_of_accounts.qos or [Qos(name="normal")]

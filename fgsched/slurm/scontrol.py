@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fgsched import protocol
 from fgsched.cli.command import output
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import NoSuchJob, Refused, StorageError
 from fgsched.domain.text import clean
 from fgsched.lifecycle import arrays
@@ -88,7 +88,7 @@ def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
         case ["version"]:
             return f"slurm-wlm {SLURM_VERSION}\n"
         case ["ping"]:
-            with Client(find_places()) as client:
+            with Client(find_paths()) as client:
                 client.call(protocol.Ping())
             return f"Slurmctld(primary) at {host_name()} is UP\n"
     return None
@@ -150,7 +150,7 @@ def _nodes(named: Sequence[str], options: Mapping[str, str]) -> str:
     for name in expand(",".join(named)):
         if name.partition(".")[0] not in (host_name(), "ALL"):
             raise BadLine(f"Node {name} not found", prefix="")
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         answer, partitions = (
             client.call(protocol.ListGpus()),
             client.call(protocol.ListPartitions()).partitions,
@@ -172,7 +172,7 @@ def _jobs(named: Sequence[str], options: Mapping[str, str]) -> str:
 
     if not all(re.match("[0-9]", word) for name in named for word in name.split(",")):
         raise BadLine("scontrol_print_job error: Invalid job id specified", prefix="")
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         try:
             jobs = show.ASKED["job"](client, [word for name in named for word in name.split(",")])
         except NoSuchJob:
@@ -192,7 +192,7 @@ def _steps(named: Sequence[str], options: Mapping[str, str]) -> str:
 
 def _reservations(named: Sequence[str], options: Mapping[str, str]) -> str:
     """Return reservations in Slurm's layout. Raises BadLine: a reservation does not exist."""
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         infos = {
             info.reservation.name: info for info in client.call(protocol.ListReservations()).reservations
         }
@@ -210,7 +210,7 @@ def _partitions(named: Sequence[str], options: Mapping[str, str]) -> str:
     """Return partitions in Slurm's layout. Raises BadLine: a partition does not exist."""
     from fgsched.cli import show
 
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         try:
             shown_partitions = show.ASKED["partition"](client, named)
         except Refused:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from fgsched import protocol
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import KIB
 from fgsched.slurm.getopt import BadLine, parse
@@ -25,7 +25,7 @@ def answer(words: Sequence[str]) -> str:
     if ("help", "") in options or not operands:
         return "Usage: seff [Known] <JobID>\n"
     names = choices.ids(operands[:1])
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         jobs = client.call(protocol.ListHistory(fields=_FIELDS, ids=names)).jobs
     if not jobs:
         raise BadLine("Job not found.", prefix="")

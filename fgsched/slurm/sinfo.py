@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from fgsched import protocol
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.slurm import scontrol
@@ -190,7 +190,7 @@ def answer(words: Sequence[str]) -> str:
         return f"slurm-wlm {SLURM_VERSION}\n"
     form = _format(options)
     _refuse_unknown_states(options.get("states", ""))
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         gpus = client.call(protocol.ListGpus())
         partitions = client.call(protocol.ListPartitions()).partitions
         if "reservation" in options:

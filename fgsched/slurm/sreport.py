@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fgsched import protocol
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.job import WHOLE
 from fgsched.domain.times import DAY, HOUR, parse_time
 from fgsched.slurm import tables
@@ -164,7 +164,7 @@ def _rows(
     unit: str,
     conditions: Mapping[str, str],
 ) -> tuple[list[Sum] | list[Whole], Sequence[TableColumn]]:
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         jobs = list(_jobs(client, *period))
         host = client.call(protocol.ListGpus())
     counts = {"cpu": host.cpus.total, "gres/gpu": len(host.gpus)}

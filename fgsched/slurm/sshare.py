@@ -5,7 +5,7 @@ import pwd
 from collections.abc import Mapping, Sequence
 
 from fgsched import protocol
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import parse
 from fgsched.views.display import SLURM_VERSION
@@ -42,7 +42,7 @@ def answer(words: Sequence[str]) -> str:
         return f"slurm-wlm {SLURM_VERSION}\n"
     if "helpformat" in options:
         return "".join(f"{field.heading}\n" for field in FIELDS)
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         shares = client.call(protocol.ListShares()).shares
     usual = _LONG if "long" in options else _USUAL
     chosen = tables.columns(options.get("format", usual), FIELDS, owner="")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fgsched import protocol
 from fgsched.cli import steps
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.states import JobState
 from fgsched.slurm import tables
@@ -130,7 +130,7 @@ def _rows(named: Sequence[str], *, all_steps: bool) -> list[SstatRow]:
     whole, wanted = steps.split(named)
     where = protocol.Where(id=choices.ids(whole), state=[JobState.RUNNING, JobState.SUSPENDED])
     rows = []
-    with Client(find_places()) as client:
+    with Client(find_paths()) as client:
         for job in client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs:
             try:
                 pids = client.call(protocol.ListPids(id=job.id)).pids

@@ -339,21 +339,21 @@ def _absolute(name: str, text: str) -> Path:
 
 
 @contextmanager
-def taken(places: Paths) -> Iterator[None]:
+def taken(paths: Paths) -> Iterator[None]:
     """Hold the lock of the state directory, which the kernel releases when the process ends.
 
     Raises: AlreadyRunning, if another controller has it.
     """
     from filelock import FileLock, Timeout  # a command that takes no lock does not pay for it
 
-    lock = FileLock(places.lock, timeout=0)
+    lock = FileLock(paths.lock, timeout=0)
     try:
-        with written(places.lock):
+        with written(paths.lock):
             lock.acquire()
-            listener = _listener(places.socket)  # another controller, whose lock file was removed
-            places.lock.write_text(f"{listener or os.getpid()}\n")
+            listener = _listener(paths.socket)  # another controller, whose lock file was removed
+            paths.lock.write_text(f"{listener or os.getpid()}\n")
     except Timeout:
-        raise _other(places.lock.read_text().strip() or "?") from None
+        raise _other(paths.lock.read_text().strip() or "?") from None
     try:
         if listener:
             raise _other(listener)

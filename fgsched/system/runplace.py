@@ -62,7 +62,7 @@ _MAGIC = {  # of statfs(2), where the mounts do not tell
 }
 
 
-def placed(places: Paths, uid: int, boot: str, *, shared: Sequence[Path] = SHARED) -> Paths:
+def placed(paths: Paths, uid: int, boot: str, *, shared: Sequence[Path] = SHARED) -> Paths:
     """Return the paths with the run directory, which is made if there is none.
 
     A run directory that programs of this boot use keeps its place. The caller holds the lock of the state
@@ -71,35 +71,35 @@ def placed(places: Paths, uid: int, boot: str, *, shared: Sequence[Path] = SHARE
     Raises:
         StorageError: there is no place for the directory, or the link cannot be written.
     """
-    if places.mode != "user":
-        return places
-    link = places.state / "run"
+    if paths.mode != "user":
+        return paths
+    link = paths.state / "run"
     try:
-        return _placed(places, link, uid, boot, shared)
+        return _placed(paths, link, uid, boot, shared)
     except OSError as error:
         cause = f"{link} cannot be replaced: {error.strerror}"
         raise StorageError(cause, "Remove it while no job of this controller runs.") from None
 
 
-def _placed(places: Paths, link: Path, uid: int, boot: str, shared: Sequence[Path]) -> Paths:
+def _placed(paths: Paths, link: Path, uid: int, boot: str, shared: Sequence[Path]) -> Paths:
     target = linked(link, uid)
     if target is not None:
         if is_private(target, uid) and (_is_used(target, boot) or _is_chosen(target, link, shared)):
-            return places
+            return paths
         link.unlink()
         _remove_if_ours(target, uid)
     elif os.path.lexists(link) and (is_suitable(link) or not _is_removed(link, boot)):
-        return places
+        return paths
     if is_suitable(link):
         link.mkdir(0o700, exist_ok=True)
-        return replace(places, run=link, run_link=None)
-    return _with_link(places, link, _made(shared, uid))
+        return replace(paths, run=link, run_link=None)
+    return _with_link(paths, link, _made(shared, uid))
 
 
-def _with_link(places: Paths, link: Path, target: Path) -> Paths:
+def _with_link(paths: Paths, link: Path, target: Path) -> Paths:
     link.symlink_to(target)
     log.info("the run directory is %s", target)
-    return replace(places, run=target, run_link=link)
+    return replace(paths, run=target, run_link=link)
 
 
 def _is_chosen(target: Path, link: Path, shared: Sequence[Path]) -> bool:
@@ -229,39 +229,39 @@ _OTHERS, _WRITERS = 0o077, 0o022
 _OURS = ("queue.", "accounts.", "audit.log", "fgsched.log")  # how the names of the files begin
 
 
-def open_to_others(places: Paths) -> list[Path]:
+def open_to_others(paths: Paths) -> list[Path]:
     """Return what other users may access of the state: files of fgsched, `mail`, and its own directory.
 
     A directory that FG_HOME names may contain files of the user's for others; it is not returned. What cannot
     be examined is left out.
     """
-    return [path for path in _ours(places) if _mode(path) & _OTHERS]
+    return [path for path in _ours(paths) if _mode(path) & _OTHERS]
 
 
-def close_to_others(places: Paths) -> list[Path]:
+def close_to_others(paths: Paths) -> list[Path]:
     """Remove the permissions of other users; return the paths, changed or not.
 
     A queue that others could write stays as it is, and is refused when it is opened.
     """
-    paths = [path for path in open_to_others(places) if path != places.queue or not _mode(path) & _WRITERS]
-    for path in paths:
+    exposed = [path for path in open_to_others(paths) if path != paths.queue or not _mode(path) & _WRITERS]
+    for path in exposed:
         try:
             os.chmod(path, _mode(path) & ~_OTHERS, follow_symlinks=True)
         except OSError:  # a read-only file system: the caller names the path all the same
             continue
-    return paths
+    return exposed
 
 
-def _ours(places: Paths) -> Iterator[Path]:
-    if not places.is_named:
-        yield places.state
+def _ours(paths: Paths) -> Iterator[Path]:
+    if not paths.is_named:
+        yield paths.state
     try:
-        names = sorted(os.listdir(places.state))
+        names = sorted(os.listdir(paths.state))
     except OSError:
         return
     for name in names:
         if name == "mail" or name.startswith(_OURS):
-            yield places.state / name
+            yield paths.state / name
 
 
 def _mode(path: Path) -> int:

@@ -38,7 +38,7 @@ class Home:
         return [sys.executable, "-I", "-m", f"fgsched.cli.{name}", *words]
 
     @property
-    def places(self):
+    def paths(self):
         from fgsched.system.paths import Paths
 
         return Paths.find(os.environ, os.geteuid())
@@ -47,11 +47,11 @@ class Home:
         """Return a client that takes requests by name, as the tests have it."""
         from asking import AskingClient
 
-        return AskingClient(self.places)
+        return AskingClient(self.paths)
 
     @property
     def pid(self) -> int:
-        return int(self.places.lock.read_text())
+        return int(self.paths.lock.read_text())
 
 
 def refuse_on_a_host_with_a_controller() -> None:
@@ -96,7 +96,7 @@ def home(
     finally:
         stop(it, patience)
         kill_what_is_left(path, run)
-        remove_outside(it.places)
+        remove_outside(it.paths)
         os.environ.pop("FG_HOME", None)
         shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(run, ignore_errors=True)

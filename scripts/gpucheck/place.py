@@ -185,15 +185,15 @@ class Place:
             os.environ.pop("FG_DEVICES", None)
             from fgsched import protocol
             from fgsched.cli.stopping import stop
-            from fgsched.client import Client, find_places
+            from fgsched.client import Client, find_paths
 
             try:
-                with Client(find_places()) as client:
+                with Client(find_paths()) as client:
                     client.call(protocol.Ping())
                     try:
                         yield client, Path(home)
                     finally:
-                        stop(find_places(), is_kill=True)
+                        stop(find_paths(), is_kill=True)
             finally:
                 log = Path(home, "fgsched.log")
                 self.record(["controller"], {}, None, log.read_text() if log.exists() else "")

@@ -25,7 +25,7 @@ _STAMPS = "/var/lib/systemd/timers"  # systemd notes there when a persistent tim
 _START = "fgsched start --system"
 
 
-def places() -> Paths:
+def host_paths() -> Paths:
     """Return the paths of the host's controller."""
     return Paths.find({}, 0, system=True)
 
@@ -99,13 +99,13 @@ def printed(action: Action) -> str:
 def _make_room() -> None:
     """Stop a controller that does not belong to systemd, so that the unit can start one; jobs continue."""
     if run(("systemctl", "is-active", "--quiet", wanted.UNIT)):
-        stop(places())
+        stop(host_paths())
 
 
 def _finish(environ: Mapping[str, str], *, has_systemd: bool) -> None:
     """Run the job of the check if the controller is running, and print what users must know."""
     try:
-        with Client(places(), may_start=False) as client:
+        with Client(host_paths(), may_start=False) as client:
             about = client.call(protocol.Ping())
             gpus = 0 if any(client.call(protocol.ListGpus()).jobs.values()) else about.gpus
             if not Path(hosts.SENDMAIL).exists():
@@ -209,7 +209,7 @@ def _remove_what_others_noted(root: Path) -> None:
 def _end_controller(*, is_purge: bool, is_kill: bool) -> None:
     """Stop the host's controller if it is running. Raises Refused."""
     try:
-        with Client(places(), may_start=False) as client:
+        with Client(host_paths(), may_start=False) as client:
             jobs = client.call(protocol.ListGpus()).jobs
             if is_kill:
                 end_all(client)
@@ -223,12 +223,12 @@ def _end_controller(*, is_purge: bool, is_kill: bool) -> None:
         if is_purge or is_kill:
             _refuse_while_jobs_run()
         return
-    write(stop(places()))
+    write(stop(host_paths()))
 
 
 def _refuse_while_jobs_run() -> None:
     """Refuse to remove the queue of jobs that run without a controller. Raises Refused."""
-    run = places().run
+    run = host_paths().run
     want_list = [
         job.job
         for place in (generations.others(run, Path()) if run.is_dir() else ())

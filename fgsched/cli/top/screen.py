@@ -25,7 +25,7 @@ from fgsched.cli.top import layout
 from fgsched.cli.top.plain import reader_of, take
 from fgsched.cli.top.snapshot import Frame, LookHistory
 from fgsched.cli.top.view import Action, TopUser, View, press
-from fgsched.client import Client, find_places
+from fgsched.client import Client, find_paths
 from fgsched.domain.errors import FgschedError
 
 _COLOURS = {
@@ -124,7 +124,7 @@ class Top(App[None]):
     def _look(self) -> None:
         """Ask the controller, in a thread."""
         try:
-            with Client(find_places(), is_prompt=True) as client:
+            with Client(find_paths(), is_prompt=True) as client:
                 if self._reader.uid < 0:
                     self._reader = reader_of(client, may_change=self._may_change)
                 self._frame, self._trouble = take(client, self._history, time.time()), ""
@@ -157,7 +157,7 @@ class Top(App[None]):
     def _ask(self, action: Action) -> None:
         """Cancel a job, or ask why it is pending, in a thread."""
         try:
-            with Client(find_places(), is_prompt=True) as client:
+            with Client(find_paths(), is_prompt=True) as client:
                 if action.name == "cancel":
                     done = client.call(protocol.Cancel(ids=[action.job])).jobs[0]
                     message = done.error.cause if done.error else f"job {action.job}: {done.outcome}"

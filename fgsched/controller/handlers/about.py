@@ -32,7 +32,7 @@ from fgsched.views.display import host_name
 class ControllerInfo(Struct, frozen=True):
     """The controller's host, configuration and enforcement, for `ping`."""
 
-    places: Paths
+    paths: Paths
     config: Config
     inventory: gpus.Inventory
     memory: MemoryCgroup
@@ -53,14 +53,14 @@ class ControllerInfo(Struct, frozen=True):
 
     def described(self, site: SubmitContext, errors: InternalErrors, *, operator: bool) -> About:
         """Return the answer to `ping`; `operator` tells whether the caller is one."""
-        places, memory = self.places, self.memory
+        paths, memory = self.paths, self.memory
         return About(
             version=__version__,
             protocol=PROTOCOL,
             pid=os.getpid(),
-            mode=places.mode,
-            state=str(places.state),
-            run=str(places.run),
+            mode=paths.mode,
+            state=str(paths.state),
+            run=str(paths.run),
             **_of_gpus(self.inventory),
             enforce=self.tier,
             fence=self.fence(),
@@ -83,8 +83,8 @@ class ControllerInfo(Struct, frozen=True):
             run_space=self.config.run_space,
             site=site,
             config=document(self.config),
-            queue_size=_size(places.queue),
-            accounts_size=_size(places.accounts),
+            queue_size=_size(paths.queue),
+            accounts_size=_size(paths.accounts),
             accounts_note=self.accounts_note(),
             queue_note=self.queue_note(),
         )
@@ -104,10 +104,10 @@ class ControllerInfo(Struct, frozen=True):
             ),
             gpu_features=tuple(dict.fromkeys(name for gpu in gpus for name in (*gpu.features, gpu.model))),
             partition_gpus=_whole_gpus(policy, gpus),
-            own=self.places.mode == "user",
+            own=self.paths.mode == "user",
             limits=self.hard_limits,
             devices=self.devices,
-            config_file=str(self.places.config_file),
+            config_file=str(self.paths.config_file),
         )
 
     def context_memory(self) -> int:

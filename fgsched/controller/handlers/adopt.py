@@ -282,7 +282,7 @@ class AdoptHandlers:
 
 def host_user_of(about: ControllerInfo, uid: int) -> tuple[int, str] | None:
     """Return (gid, name) of a user who can own jobs of this controller. Raises Busy."""
-    if about.places.mode == "user" and uid != os.geteuid():
+    if about.paths.mode == "user" and uid != os.geteuid():
         return None
     about.host_users.is_known(uid)  # it is looked up, if it is not known
     host_user = about.host_users.of(uid)

@@ -312,9 +312,9 @@ class Rules(Struct, frozen=True):
     mail: MailSettings = NO_MAIL
 
 
-def rules_of(places: Paths, config: Config) -> Rules:
+def rules_of(paths: Paths, config: Config) -> Rules:
     """Return the rules for submissions from the configuration."""
-    may_be_root = places.mode == "user" or config.allow_root_jobs
+    may_be_root = paths.mode == "user" or config.allow_root_jobs
     return Rules(
         config.max_script,
         config.default_time,

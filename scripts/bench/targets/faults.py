@@ -138,7 +138,7 @@ def in_controller(row: Row, luck: random.Random, size: int) -> None:
             row.done += sweep.fault()
         sweep.kill()
         judge(sweep, row)
-        log = it.places.log.read_text(errors="replace")
+        log = it.paths.log.read_text(errors="replace")
     row.findings += sweep.findings
     row.worst = sweep.worst
     row.notes |= {

@@ -44,7 +44,7 @@ def run(target: str, seed: int, size: int) -> list[Row]:
         after = luck.choice(("0", "30d"))
         with bench.home(config=CONFIG.format(after=after)) as it:
             load(it, layer, luck, max(4.0, size * SECONDS_A_CUT))
-            root, environ = str(it.places.state), dict(os.environ)
+            root, environ = str(it.paths.state), dict(os.environ)
         found = list(changes(layer.log))
         row.notes = {"changes recorded": len(found), "bytes recorded": layer.log.stat().st_size}
         cuts = chosen(found, size, luck)

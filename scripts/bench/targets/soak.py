@@ -64,15 +64,15 @@ def looked(it: bench.Home, pid: int) -> dict[str, float]:
     """Return the figures that must not grow."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     memory = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
-    entries = sum(len(files) + len(dirs) for _, dirs, files in os.walk(it.places.run))
+    entries = sum(len(files) + len(dirs) for _, dirs, files in os.walk(it.paths.run))
     return {
         "memory MiB": memory / 1024,
         "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
         "zombies": float(zombies(pid)),
-        "log KiB": size(it.places.log) / 1024,
-        "write-ahead log MiB": size(it.places.state / "queue.db-wal") / 2**20,
-        "queue MiB": size(it.places.state / "queue.db") / 2**20,
-        "accounts MiB": size(it.places.state / "accounts.db") / 2**20,
+        "log KiB": size(it.paths.log) / 1024,
+        "write-ahead log MiB": size(it.paths.state / "queue.db-wal") / 2**20,
+        "queue MiB": size(it.paths.state / "queue.db") / 2**20,
+        "accounts MiB": size(it.paths.state / "accounts.db") / 2**20,
         "entries of the run directory": float(entries),
     }
 

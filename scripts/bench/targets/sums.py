@@ -75,7 +75,7 @@ def judge(it: bench.Home, ids: list[int], row: Row) -> None:
     while len(found) < len(ids) and time.monotonic() < until:
         time.sleep(1)
         with suppress(Exception):
-            reader = LedgerReader(it.places.accounts)
+            reader = LedgerReader(it.paths.accounts)
             found = list(reader.jobs(0, 1e12))
             reader.close()
     lines = [line.split() for line in (it.path / "used").read_text().splitlines()]
