@@ -98,6 +98,9 @@ class _Side:
 
 def install(root: Path) -> None:
     """Make a root of Debian 13 with Slurm; it has its name when it is complete."""
+    if not shutil.which("debootstrap"):
+        raise SystemExit("debootstrap is not installed (on Debian: sudo apt-get install debootstrap)")
+    print(f"making {root}, which takes some minutes", flush=True)
     partial = root.with_name(f"{root.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
