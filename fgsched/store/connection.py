@@ -115,6 +115,7 @@ class Insert:
 
     def __init__(self, text: str) -> None:
         """`text`: the statement for one row. It ends with the values, which have the order of the columns."""
+        self.values: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*_NAME.findall(text))
         head, values, row = _NAME.sub("?", text).rstrip("; \n").partition("VALUES ")
         self._texts = {size: head + values + ", ".join([row] * size) for size in _TOGETHER}
 

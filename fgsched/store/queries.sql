@@ -42,10 +42,7 @@ INSERT INTO submission (uid, key, first, count, at) VALUES (:uid, :key, :first, 
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'job';
 
 -- name: add_job
-INSERT INTO job (id, array_job, script, environment, uid, gid, user, name, partition, request, gpus, submitted_at, state, reason,
-  held, depends, not_before, links)
-VALUES (:id, :array_job, :script, :environment, :uid, :gid, :user, :name, :partition, :request, :gpus, :submitted_at, :state, :reason,
-  :held, :depends, :not_before, :links);
+INSERT INTO job ({submitted}) VALUES ({submitted_values});
 
 -- name: save_job
 -- Compare and set: changes no row if the state of the job has changed. An unreadable row is not compared.
@@ -59,9 +56,7 @@ UPDATE job SET uid = :uid, gid = :gid, slot = :slot, array_job = :array_job, arr
 WHERE id = :id;
 
 -- name: start_job
-UPDATE job SET state = 'CONFIGURING', reason = 'None', warning = '', attempt = :attempt, slot = :slot, boot = :boot,
-  tier = :tier, mounts = :mounts, cpus = :cpus, started_at = :started_at, allocated = :allocated,
-  partition = :partition, resources = :resources
+UPDATE job SET {started}, allocated = :allocated
 WHERE id = :id AND state = 'PENDING' AND attempt = :from_attempt;
 
 -- name: make_task

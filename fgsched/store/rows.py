@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fgsched.domain.job import Ended, Hold, Job, JobUsage, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import storable
-from fgsched.store.schema import DEFAULTS, EMPTY_ROW, OF_END, OF_JOB, SAVED, StoredColumn
+from fgsched.store.schema import DEFAULTS, EMPTY_ROW, OF_END, OF_JOB, SAVED, STARTED, SUBMITTED, StoredColumn
 
 _MOST = 10**7  # attempts, slots, restarts or tasks that a job can have
 
@@ -310,20 +310,6 @@ def allocated_text(allocated: tuple[GpuAllocation, ...]) -> str:
     return json.dumps([list(gpu_allocation) for gpu_allocation in allocated])
 
 
-def fixed_columns_of(job: Job, allocated: Sequence[GpuAllocation]) -> dict[str, Any]:
-    """Return the columns that repair_job writes: no step of a job changes them after its start."""
-    return {
-        "id": job.id,
-        "uid": job.uid,
-        "gid": job.gid,
-        "slot": job.slot,
-        "array_job": job.array or None,
-        "array_task": job.task,
-        "allocated": allocated_text(tuple(allocated)) if allocated else "",
-        "is_started": job.state.holds,
-    }
-
-
 class _Writer:
     """Converts the fields of a record to columns. Fields without a codec are fetched together."""
 
@@ -343,10 +329,38 @@ class _Writer:
 
 
 _job_row, _end_row = _Writer(SAVED).row, _Writer(OF_END).row
+_submitted_row, _started_row, _whole_row = _Writer(SUBMITTED).row, _Writer(STARTED).row, _Writer(OF_JOB).row
 _NO_END = _end_row(Ended(status=0)) | {"status": None}
 
 
-_whole_row = _Writer(OF_JOB).row
+def submitted_columns_of(job: Job) -> dict[str, Any]:
+    """Return the columns that add_job writes and that equal jobs of a submission share."""
+    row = _submitted_row(job)
+    row["user"] = storable(job.user)
+    return row | request_columns_of(job.request)
+
+
+def request_columns_of(request: Request) -> dict[str, Any]:
+    """Return the columns that change_request writes."""
+    return {
+        "name": storable(request.name),
+        "partition": request.partition,
+        "request": request_text(request),
+        "gpus": request.demand.gpus,
+    }
+
+
+def started_columns_of(job: Job, allocated: tuple[GpuAllocation, ...]) -> dict[str, Any]:
+    """Return the columns that start_job writes."""
+    partition = job.partition or job.request.partition
+    text = allocated_text(allocated)
+    return _started_row(job) | {"id": job.id, "partition": partition, "allocated": text}
+
+
+def fixed_columns_of(job: Job, allocated: Sequence[GpuAllocation]) -> dict[str, Any]:
+    """Return the columns that repair_job writes: no step of a job changes them after its start."""
+    text = allocated_text(tuple(allocated)) if allocated else ""
+    return _whole_row(job) | {"allocated": text, "is_started": job.state.holds}
 
 
 def row_of(record: JobRecord) -> dict[str, Any]:
@@ -367,11 +381,9 @@ def record_of(row: dict[str, Any]) -> JobRecord:
 def _columns_of_record(record: JobRecord) -> dict[str, Any]:
     job = record.job
     row: dict[str, Any] = _whole_row(job) | (_NO_END if job.ended is None else _end_row(job.ended))
+    row |= request_columns_of(job.request)
     return row | {
-        "name": storable(job.request.name),
-        "request": request_text(job.request),
         "partition": job.partition or job.request.partition,
-        "gpus": job.request.demand.gpus,
         "allocated": allocated_text(record.allocated) if record.allocated else "",
         "cleaning_since": _cleaning_since(job),
     }

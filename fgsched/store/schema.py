@@ -7,7 +7,7 @@ with the field's default; schema.sql declares the columns that have rules.
 import json
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -28,9 +28,14 @@ from fgsched.system import disk
 
 _NAMES = {"supervisor_lost": "lost", "array": "array_job", "task": "array_task", "preemption": "eviction"}
 _ELSEWHERE = {"request", "holds", "ended"}  # fields that are not one column each
-_FROM_SUBMISSION = {"id", "uid", "gid", "user", "submitted_at", "array", "task"}
+_OF_EACH = {"id", "array", "task"}  # differ between the jobs of a submission
+_FROM_SUBMISSION = _OF_EACH | {"uid", "gid", "user", "submitted_at"}
 _FROM_START = {"partition", "resources", "slot", "mounts", "cpus"}
+_AT_SUBMISSION = _FROM_SUBMISSION - _OF_EACH | {"state", "reason", "held", "depends", "not_before", "links"}
+_AT_START = _FROM_START | {"state", "reason", "warning", "attempt", "boot", "tier", "started_at"}
 OTHERS = ("name", "request", "gpus", "script", "environment", "allocated")  # columns that no field of Job has
+# Columns of a new job that are not in SUBMITTED.
+OF_NEW = ("id", "array_job", "name", "partition", "request", "gpus", "script", "environment")
 
 Codec = Callable[[Any], Any]
 
@@ -131,6 +136,8 @@ OF_END = tuple(map(_adjusted, _columns(Ended, set())))
 SAVED = tuple(
     stored_column for stored_column in OF_JOB if stored_column.field not in _FROM_SUBMISSION | _FROM_START
 )  # by each step
+SUBMITTED = tuple(stored_column for stored_column in OF_JOB if stored_column.field in _AT_SUBMISSION)
+STARTED = tuple(stored_column for stored_column in OF_JOB if stored_column.field in _AT_START)
 # While a job is COMPLETING, its end has this column: `ended_at` is of jobs in a final state.
 CLEANING = StoredColumn("cleaning_since", "ended_at", "REAL", None, "ended_at")
 COLUMNS = (*OF_JOB, *OF_END, CLEANING)
@@ -157,6 +164,15 @@ def _cases(states: list[JobState], result: int) -> str:
     return " ".join(f"WHEN '{state.value}' THEN {result}" for state in states)
 
 
+def _changes(columns: Iterable[StoredColumn]) -> str:
+    return ", ".join(f"{column.name} = :{column.name}" for column in columns)
+
+
+def _values(names: Iterable[str]) -> str:
+    return ", ".join(f":{name}" for name in names)
+
+
+_NEW = (*(stored_column.name for stored_column in SUBMITTED), *OF_NEW)
 _ALL = (*(stored_column.name for stored_column in COLUMNS), *OTHERS)
 _SUBMITTED = {"id", "uid", "gid", "user", "submitted_at", "partition"}  # differ between new jobs
 # Columns that are not read for a job that was not started and has no status of an end.
@@ -167,10 +183,11 @@ _UNREAD = {
 }
 PARTS = {  # replacements for the names in braces in the *.sql files
     "columns": ", ".join(_ALL),
-    "values": ", ".join(f":{name}" for name in _ALL),
-    "changes": ", ".join(
-        f"{stored_column.name} = :{stored_column.name}" for stored_column in (*SAVED, *OF_END, CLEANING)
-    ),
+    "values": _values(_ALL),
+    "submitted": ", ".join(_NEW),
+    "submitted_values": _values(_NEW),
+    "started": _changes(STARTED),
+    "changes": _changes((*SAVED, *OF_END, CLEANING)),
     "as_submitted": " AND ".join(
         [
             "allocated = ''",

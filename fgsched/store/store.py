@@ -27,12 +27,13 @@ from fgsched.store.rows import (
     GpuAllocation,
     JobRecord,
     NewJob,
-    allocated_text,
     columns_of,
     fixed_columns_of,
     fresh_past_of,
     past_of,
-    request_text,
+    request_columns_of,
+    started_columns_of,
+    submitted_columns_of,
 )
 from fgsched.store.schema import SQL
 from fgsched.system import disk
@@ -346,14 +347,21 @@ class Store:
 
     def _add(self, new_jobs: Sequence[Job], jobs: Sequence[NewJob]) -> None:
         """Add the rows of new jobs. Rows of equal jobs differ only in their number."""
-        alike: dict[tuple[int, int, int, str], tuple[_Material, tuple[object, ...]]] = {}
+        alike: dict[tuple[int, int, int, str], tuple[_Material, dict[str, Any]]] = {}
         rows, materials = [], {}
         for job, new in zip(new_jobs, jobs, strict=True):
             key = (id(new.request), id(new.script), id(new.environment), new.held)
             if key not in alike:
-                alike[key] = self._put(new), self._columns(job)
-            materials[job.id], columns = alike[key]
-            rows.append((job.id, job.array or None, *materials[job.id], *columns))
+                alike[key] = self._put(new), submitted_columns_of(job)
+            (script, environment), columns = alike[key]
+            materials[job.id] = script, environment
+            own_columns = {
+                "id": job.id,
+                "array_job": job.array or None,
+                "script": script,
+                "environment": environment,
+            }
+            rows.append(_ADD.values(columns | own_columns))
         self._db.defer(_ADD, rows)
         self.blobs.submitted(materials)
 
@@ -362,26 +370,6 @@ class Store:
         if len(new.script) + len(new.environment) > _LARGE:
             self._opened.look_soon()
         return self.blobs.put(new.script), self.blobs.put(new.environment)
-
-    def _columns(self, job: Job) -> tuple[object, ...]:
-        """Return the values of `add_job` that equal jobs of a submission share."""
-        request = job.request
-        return (
-            job.uid,
-            job.gid,
-            storable(job.user),
-            storable(request.name),
-            request.partition,
-            request_text(request),
-            request.demand.gpus,
-            job.submitted_at,
-            job.state.word,
-            job.reason.word,
-            job.held,
-            job.depends,
-            job.not_before,
-            job.links,
-        )
 
     def material(self, job_id: int) -> tuple[bytes, bytes]:
         """Return script and environment of a job; empty, if they are no longer kept."""
@@ -395,20 +383,7 @@ class Store:
 
     def start(self, before: Job, after: Job, allocated: tuple[GpuAllocation, ...]) -> bool:
         """Store a job as STARTING with its holds; False if its state had changed meanwhile."""
-        step = {
-            "id": after.id,
-            "attempt": after.attempt,
-            "slot": after.slot,
-            "boot": after.boot,
-            "tier": after.tier,
-            "mounts": after.mounts,
-            "cpus": after.cpus,
-            "started_at": after.started_at,
-            "allocated": allocated_text(allocated),
-            "partition": after.partition or after.request.partition,
-            "resources": json.dumps(after.resources) if after.resources else "",
-            "from_attempt": before.attempt,
-        }
+        step = started_columns_of(after, allocated) | {"from_attempt": before.attempt}
         if _START.do(self._db, step).rowcount == 0:
             return False
         for hold in after.holds:
@@ -452,14 +427,7 @@ class Store:
         _SAVE.do(self._db, columns_of(job) | {"from_state": None, "from_attempt": None})
 
     def change_request(self, job_id: int, request: Request) -> None:
-        record = {
-            "id": job_id,
-            "request": request_text(request),
-            "name": storable(request.name),
-            "partition": request.partition,
-            "gpus": request.demand.gpus,
-        }
-        self._db.execute(SQL["change_request"], record)
+        self._db.execute(SQL["change_request"], request_columns_of(request) | {"id": job_id})
 
     # -- reading --------------------------------------------------------------------------------
 
