@@ -401,6 +401,10 @@ class ContextCosts:
         measured = self._measured.get(model)
         return (self.default, False) if measured is None else (min(measured, _FAR * self.default), True)
 
+    def smallest(self, models: Iterable[str]) -> int:
+        """Return the bytes of the smallest of these models' contexts; 0: there are no models."""
+        return min((self.of(model)[0] for model in models), default=0)
+
     def learn(self, model: str, size: int) -> None:
         """Take in that an idle process had `size` bytes that no call of it allocated."""
         if _LEAST <= size < self._measured.get(model, size + 1):

@@ -280,10 +280,11 @@ class Controller:
 
     def _described(self, launching: LaunchParts, config: Config) -> ControllerInfo:
         """Return the description of the controller for `ping`."""
+        inventory = self._helpers.inventory
         return ControllerInfo(
             paths=self._paths,
             config=config,
-            inventory=self._helpers.inventory,
+            inventory=inventory,
             memory=launching.memory,
             host_users=self._helpers.host_users,
             tier=launching.tier,
@@ -291,7 +292,7 @@ class Controller:
             fence=lambda: self._gate.verdict,
             unresolved_pids=lambda: self._monitor.unresolved.pids,
             earlier_jobs=self._earlier.summary,
-            context=self._contexts.of,
+            context_memory=partial(self._contexts.smallest, {gpu.model for gpu in inventory.gpus}),
             spaces=launching.spaces,
             pids=launching.pids,
             accounts_note=lambda: self._accounts.trouble,

@@ -42,7 +42,7 @@ class ControllerInfo(Struct, frozen=True):
     fence: Callable[[], str]  # returns why the hook does not work, as far as tested
     unresolved_pids: Callable[[], Sequence[int]]  # returns the pids that GPUs list and no process here has
     earlier_jobs: Callable[[], list[EarlierJob]]  # returns the jobs of earlier queues that still run
-    context: Callable[[str], tuple[int, bool]]  # GPU model -> bytes of a context, and whether measured
+    context_memory: Callable[[], int]  # returns the bytes of the smallest context on a GPU; 0: no GPU
     spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
     pids: PidsCgroups | None = None  # of the users, where a host's controller can make them
     accounts_note: Callable[[], str] = str  # returns why nothing can be stored in the accounts
@@ -108,12 +108,6 @@ class ControllerInfo(Struct, frozen=True):
             limits=self.hard_limits,
             devices=self.devices,
             config_file=str(self.paths.config_file),
-        )
-
-    def context_memory(self) -> int:
-        """Return the bytes of the smallest context on a GPU of this host; 0 without a GPU."""
-        return min(
-            (self.context(model)[0] for model in {gpu.model for gpu in self.inventory.gpus}), default=0
         )
 
 
