@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import weakref
 from errno import EEXIST, EINVAL, ESRCH
 
 import msgspec
@@ -556,6 +557,26 @@ def test_pieces_are_made_as_they_are_read_and_others_are_served_meanwhile(place)
     assert place.ask(other, "echo", a=1) == [{"v": PROTOCOL, "ok": {"a": 1}}]
     listed, echoed = place.answer(slow, lines=2)
     assert (len(listed["ok"]["rows"]), echoed["ok"]) == (100, {"a": 2})
+
+
+class Piece(list):
+    """Rows of which it is known whether they are still in memory."""
+
+
+def test_rows_that_were_sent_are_not_kept_for_a_client_that_does_not_read(place):
+    kept = []
+
+    def piece():
+        rows = Piece(["x" * 100_000])
+        kept.append(weakref.ref(rows))
+        return rows
+
+    made = listing(place, [piece] * 100)
+    slow = place.client()
+    slow.sendall(line("list"))
+    place.serve(20)
+    assert 0 < len(made) < 20, "the client has read nothing"
+    assert [rows() for rows in kept] == [None] * len(made)
 
 
 def test_a_client_that_goes_in_the_middle_of_a_list_is_forgotten(place):
