@@ -6,8 +6,14 @@ import sys
 
 import pytest
 
+from asking import DECODER
 from fakehost import why_not
+from fgsched import protocol
+from fgsched.controller.handlers.fields import getters
 from live_host import PATIENCE, ROOT
+
+sys.path.append(str(ROOT / "scripts/bench"))
+import flood
 
 _WHY_NOT = why_not()
 # Of each kind of flood one; scripts/bench/floods makes all.
@@ -45,3 +51,11 @@ def test_everybody_else_is_answered_during_each_flood_and_memory_is_bounded():
     } == {}
     assert rows["scripts"]["memory"] < 128
     assert rows["scripts"]["queue"] < 256
+
+
+@pytest.mark.parametrize("kind", sorted(flood.LONG | {"classes", "history", "ping", "queue"}))
+def test_the_requests_of_a_flood_are_answered_and_not_refused(kind):
+    for line in set(flood.KINDS[kind][1].splitlines()):
+        call = DECODER.decode(line)
+        if isinstance(call, (protocol.ListQueue, protocol.ListHistory)):
+            assert getters(call.fields)

@@ -8,7 +8,7 @@ import pytest
 from msgspec import to_builtins
 
 from asking import as_call, plain
-from builders import ROOT, World, a_demand, a_gpu, a_result
+from builders import ROOT, World, a_demand, a_gpu, a_result, new_jobs
 from fgsched import PROTOCOL, codec, protocol
 from fgsched.controller import starting
 from fgsched.controller.caller import Caller
@@ -19,6 +19,7 @@ from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.registration import HandlingWay, handlers_of
+from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.wait import WaitHandlers, WaitLookup
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import ClientRequest, SendReply
@@ -28,7 +29,7 @@ from fgsched.domain.states import Reason
 from fgsched.domain.steps import finish
 from fgsched.scheduling.placement import HostRoom as Left
 from fgsched.scheduling.placement import Room
-from fgsched.scheduling.planner import plan, plan_in_steps
+from fgsched.scheduling.planner import Snapshot, plan, plan_in_steps
 from fgsched.scheduling.queue import Queue, QueuedJob
 from fgsched.server import ClientConnection, listen
 from test_server import NoSpawner
@@ -302,6 +303,30 @@ def test_the_rows_of_a_large_array_are_looked_up_in_parts():
     rows = [list(piece) for piece in answer.pieces]
     assert {len(piece) for piece in rows} == {1}
     assert len(rows) == 351
+
+
+@pytest.mark.parametrize(
+    ("handlers", "method", "question"),
+    [
+        (lambda engine: QueryHandlers(engine, lambda job: []), "gpus", protocol.ListGpus()),
+        (PriorityHandlers, "partitions", protocol.ListPartitions()),
+        (ReservationHandlers, "reservations", protocol.ListReservations()),
+    ],
+)
+def test_a_question_about_the_host_examines_no_pending_job(host, handlers, method, question):
+    """Monitors ask it every few seconds, while a turn waits for its answer."""
+    examined = []
+
+    class Watched(Caller):
+        def may_see(self, job):
+            examined.append(job)
+            return super().may_see(job)
+
+    caller = Watched(BOB, BOB, "bob", is_operator=False)
+    answer = getattr(handlers(host.world.engine), method)(caller, question, host.world.now)
+    assert len(examined) < 10
+    if method == "gpus":
+        assert answer.jobs == {"PENDING": 599, "RUNNING": 1}
 
 
 # -- waits -------------------------------------------------------------------------------------------------
@@ -654,6 +679,17 @@ def test_a_failed_task_leads_to_no_look_at_all_that_ended_before_it(monkeypatch)
     assert len(looks) <= 1
     never = [job for job in world.engine.jobtable.jobs.values() if job.reason is Reason.DEPENDENCY_NEVER]
     assert sorted(job.task for job in never) == list(range(20))
+
+
+def test_a_trial_is_planned_in_steps_only(monkeypatch):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 3, time_limit=600)
+    world.settle()
+    monkeypatch.setattr(Snapshot, "plan", lambda self: pytest.fail("a whole plan in one step"))
+    handlers = ExplainHandlers(world.engine, lambda caller, call, now: new_jobs([a_demand(5000)]))
+    question = handlers.test(ROOT, None, world.now)
+    (trial,) = finish(question.begin(world.now)).jobs
+    assert trial.blockers[0].cause.reason is Reason.RESOURCES
 
 
 def test_a_trial_of_a_job_that_would_be_held_says_so(home):

@@ -1,16 +1,19 @@
 """All of a site at once, in any order of events: what must hold whenever nothing is left to do."""
 
 import math
+from collections import Counter
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
+from msgspec.structs import replace
 
+from fgsched.controller.handlers.fields import count_rows, shown_state
 from fgsched.controller.jobtable import JobTable, pending
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState, Reason
 from oracle import Truth
 from oracle_reasons import Reasons
-from site_machine import NAMES, Happenings
+from site_machine import BOB, NAMES, Happenings
 
 
 class Scheduling(Happenings):
@@ -117,6 +120,14 @@ class Scheduling(Happenings):
         for job in self.waiting():
             reason, shortfall = jobtable.reason(job), jobtable.shortfall(job)
             assert truth.is_true(job, reason, shortfall), (reason, shortfall, job)
+
+    @invariant()
+    def rows_are_counted_as_they_are_listed(self):
+        jobtable = self.site.world.engine.jobtable
+        for caller in (BOB, replace(BOB, is_confined=True)):
+            seen = filter(caller.may_see, jobtable.jobs.values())
+            listed = Counter((job.partition or job.request.partition, shown_state(job).value) for job in seen)
+            assert count_rows(jobtable, caller) == listed
 
     @invariant()
     def a_turn_in_which_nothing_happens_changes_nothing(self):

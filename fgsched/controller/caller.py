@@ -1,6 +1,7 @@
 """The user who sends a request, and the rights of this user."""
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -10,6 +11,16 @@ from fgsched.domain.job import Job
 from fgsched.domain.policy import Policy
 from fgsched.scheduling.admission import Submitter
 from fgsched.system.hostusers import HostUser
+
+
+class Owned(Protocol):
+    """What belongs to a user."""
+
+    @property
+    def uid(self) -> int: ...
+
+    @property
+    def user(self) -> str: ...
 
 
 class Caller(Struct, frozen=True):
@@ -27,14 +38,14 @@ class Caller(Struct, frozen=True):
     def submitter(self) -> Submitter:
         return Submitter(user=self.name, groups=self.groups, is_operator=self.is_operator)
 
-    def owns(self, job: Job) -> bool:
+    def owns(self, job: Owned) -> bool:
         """Tell whether the user submitted the job.
 
         A uid can be given to another account later, so the name must be that of the submission, too.
         """
         return self.uid == job.uid and (self.is_operator or self.name == job.user)
 
-    def may_see(self, job: Job) -> bool:
+    def may_see(self, job: Owned) -> bool:
         """Tell whether the user may know that the job exists."""
         return not self.is_confined or self.owns(job)
 

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -93,6 +94,14 @@ def demand_of(job: Job) -> Demand:
     return replace(job.request.demand, cpus=0) if job.is_suspended_by_preemption else job.request.demand
 
 
+class RowOwner(NamedTuple):
+    """Whose pending rows are counted, and in which partitions they wait."""
+
+    partitions: str  # joined by commas
+    uid: int
+    user: str
+
+
 class RunningJobs:
     """Convert the jobs with allocations for the planner, once for each change of a job."""
 
@@ -172,6 +181,7 @@ class JobTable:
         self._claims: dict[int, Preemption] = {}  # preempted job -> its preemption, whose claim is not used
         self._recent = Recent()
         self._queued: Counter[tuple[str, LimitedUser]] = Counter()  # pending jobs by partitions and owner
+        self.pending_rows: Counter[RowOwner] = Counter()  # as fgq lists them: an array has one for its rest
         for job in jobs:
             self.put(job)
 
@@ -272,6 +282,7 @@ class JobTable:
     def _count(self, job: Job, change: int) -> None:
         if job.state is JobState.PENDING:
             self._queued[job.request.partition, owner_of(job)] += change * self.tasks(job)
+            self.pending_rows[RowOwner(job.partition or job.request.partition, job.uid, job.user)] += change
 
     def waiting_in(self, key: Key) -> int:
         """Return the number of pending jobs in one scope of limits."""

@@ -19,13 +19,14 @@ def repeated(one):
     return one * max(1, 2**16 // len(one))
 
 
-QUEUE = line("queue", fields=["id", "state", "name", "user", "why", "reason", "elapsed"])
+FIELDS = ["id", "state", "name", "user", "cause", "reason", "elapsed"]
+QUEUE, HISTORY = line("queue", fields=FIELDS), line("history", fields=FIELDS)
 LINES = line("queue_line", name="fgq", words=[])
 MANY = list(range(3, 5003))
 ORDERS = line("hold", ids=MANY) + line("release", ids=MANY)
 TEST = line(
     "test",
-    key="test",
+    key="test of a submission",
     requests=[{"name": "test", "chdir": "/", "demand": {"gpus": 1, "share": 5000}}],
     scripts=["#!/bin/sh\ntrue\n"],
     environments=[{}],
@@ -39,7 +40,7 @@ KINDS = {
     "junk lines": (16, repeated(b'{"a":[1,2,{"b":null}]}\n'), True, 0),
     "ping": (16, repeated(line("ping")), True, 0),
     "queue": (16, repeated(QUEUE), True, 0),
-    "history": (16, repeated(line("history")), True, 0),
+    "history": (16, repeated(HISTORY), True, 0),
     "never reads": (200, repeated(QUEUE), False, 0),
     "half sent": (200, b"a" * 2**16, False, 8 * 2**20),
     "large junk": (4, b"[" + b"{}," * (8 * 2**20 // 3 - 2) + b"{}]\n", True, 0),
@@ -51,7 +52,7 @@ KINDS = {
     "orders": (5, repeated(ORDERS), True, 0),  # each about 5,000 jobs
     "tests": (5, repeated(TEST), True, 0),  # fgsub --test-only
     "reports": (5, repeated(REPORTS), True, 0),
-    "lists": (5, repeated(LINES + QUEUE + line("history")), True, 0),
+    "lists": (5, repeated(LINES + QUEUE + HISTORY), True, 0),
     "classes": (5, repeated(QUESTIONS), True, 0),  # each waiting job is of another class
     "prologs": (0, b"", False, 0),  # no flood: 150 jobs with a slow prolog
     "filters": (64, b"", True, 0),  # submissions about which a slow submit filter is asked

@@ -18,13 +18,13 @@ from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.handlers.registration import reads
 from fgsched.controller.jobtable import opens, pending
 from fgsched.controller.starting import outlook, preemption_notes
-from fgsched.domain.job import Hold, Job
+from fgsched.domain.job import Job
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.steps import Steps
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial, Unblock, gate_of
 from fgsched.lifecycle.dependencies import Term, parse_dependency
 from fgsched.scheduling.explain import TRIES, Expected, advice, blockers, forecast
-from fgsched.scheduling.planner import Snapshot
+from fgsched.scheduling.planner import Plan, Snapshot
 from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.reservations import Running
 from fgsched.scheduling.runtimes import RunHistory, work_of
@@ -103,7 +103,8 @@ class ExplainHandlers:
         """Add the forecast start and, of a job in the queue, its blockers and advice."""
         entry = snapshot.queue.entry(about.id)
         if entry is not None:
-            blockers, changes = yield from _blockers_and_advice(snapshot, entry, tries)
+            decided = yield from snapshot.plan_in_steps()
+            blockers, changes = yield from _blockers_and_advice(snapshot, entry, decided, tries)
             notes = about.notes or outlook(self._engine, snapshot, entry)
             about = replace(about, blockers=self._named(blockers), advice=changes, notes=notes)
             yield
@@ -277,11 +278,14 @@ class ExplainHandlers:
     def _trial(self, snapshot: Snapshot, job: Job, now: float) -> Steps[Trial]:
         entry = replace(pending(job), count=1)
         with snapshot.with_job(entry):
-            holds = _holds(snapshot, entry)
+            decided = yield from snapshot.plan_in_steps()
+            holds = next((start.holds for start in decided.starts if start.job_id == entry.id), ())
             partition = job.request.partition
             if closed := self._closed(job, now):
                 return Trial(id=job.id, partition=partition, blockers=closed, holds=holds)
-            blockers, changes = yield from _blockers_and_advice(snapshot, entry, snapshot.plans(TRIES))
+            blockers, changes = yield from _blockers_and_advice(
+                snapshot, entry, decided, snapshot.plans(TRIES)
+            )
             starts, _ = yield from self._starts(snapshot, {job.id})
             return Trial(
                 id=job.id,
@@ -305,13 +309,12 @@ class ExplainHandlers:
 
 
 def _blockers_and_advice(
-    snapshot: Snapshot, entry: QueuedJob, tries: int
+    snapshot: Snapshot, entry: QueuedJob, decided: Plan, tries: int
 ) -> Steps[tuple[list[Blocker], list[Advice]]]:
     """Return the blockers of a queue entry, and the changes with which it would start.
 
-    At most `tries` changes are tried.
+    `decided` is the plan of `snapshot`. At most `tries` changes are tried.
     """
-    decided = yield from snapshot.plan_in_steps()
     sufficient = yield from advice(snapshot, entry, decided, most=tries)
     changes = [
         Advice(
@@ -331,9 +334,3 @@ def _by_limit(entry: QueuedJob) -> float:
 
 def _at(expected: Expected | None) -> float | None:
     return expected.at if expected else None
-
-
-def _holds(snapshot: Snapshot, entry: QueuedJob) -> tuple[Hold, ...]:
-    """Return the holds of a queue entry if it started now; empty if it cannot start."""
-    start = next((job_start for job_start in snapshot.plan().starts if job_start.job_id == entry.id), None)
-    return start.holds if start else ()

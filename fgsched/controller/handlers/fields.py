@@ -1,5 +1,6 @@
 """Compute the attributes of `protocol.JobInfo`, which clients receive about a job."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -277,6 +278,20 @@ def shown_state(job: Job) -> JobState:
     """Return the state of a job: COMPLETING if it is cancelled, requeued or condemned, and still runs."""
     is_ending = job.state is JobState.RUNNING and (job.is_to_end or bool(job.wish))
     return JobState.COMPLETING if is_ending else job.state
+
+
+def count_rows(jobtable: JobTable, caller: Caller) -> Counter[tuple[str, str]]:
+    """Return the number of rows of fgq by partitions, joined by commas, and state, as the caller sees them.
+
+    Only running jobs are examined. A queue may have many pending ones, and these questions are asked often.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for owner, count in jobtable.pending_rows.items():
+        if count and caller.may_see(owner):
+            counts[owner.partitions, JobState.PENDING.value] += count
+    for job in filter(caller.may_see, jobtable.holding.values()):
+        counts[job.partition or job.request.partition, shown_state(job).value] += 1
+    return counts
 
 
 def _plain(name: str) -> Getter:

@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 from fgsched import protocol
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.fields import shown_state
+from fgsched.controller.handlers.fields import count_rows
 from fgsched.controller.handlers.registration import reads, writes
 from fgsched.controller.jobtable import owner_of, pending
 from fgsched.domain.errors import Refused
@@ -31,9 +31,9 @@ class PriorityHandlers:
     def partitions(self, caller: Caller, call: protocol.ListPartitions, now: float) -> protocol.Partitions:
         """Return every partition in order, with its GPUs and the number of its rows of fgq in each state."""
         counts: dict[str, Counter[str]] = defaultdict(Counter)
-        for job in filter(caller.may_see, self._engine.jobtable.jobs.values()):
-            for name in (job.partition or job.request.partition).split(","):
-                counts[name][shown_state(job).value] += 1
+        for (partitions, state), count in count_rows(self._engine.jobtable, caller).items():
+            for name in partitions.split(","):
+                counts[name][state] += count
         return protocol.Partitions(
             partitions=[
                 protocol.PartitionInfo(

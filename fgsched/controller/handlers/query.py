@@ -21,8 +21,8 @@ from fgsched.controller.handlers.fields import (
     AttributeFilter,
     CallerView,
     Live,
+    count_rows,
     getters,
-    shown_state,
 )
 from fgsched.controller.handlers.jobref import References
 from fgsched.controller.handlers.registration import reads
@@ -326,8 +326,10 @@ class QueryHandlers:
 
     def _counts(self, caller: Caller) -> dict[str, int]:
         """Return the number of rows of fgq in each state, without the jobs that the caller may not see."""
-        jobs = self._engine.jobtable.jobs.values()
-        return dict(Counter(shown_state(job).value for job in jobs if caller.may_see(job)))
+        states: Counter[str] = Counter()
+        for (_, state), count in count_rows(self._engine.jobtable, caller).items():
+            states[state] += count
+        return dict(states)
 
     @reads(protocol.CheckQueue)
     def check(self, caller: Caller, call: protocol.CheckQueue, now: float) -> protocol.QueueCheck:

@@ -1,6 +1,6 @@
 """Handle the requests about reservations, which are stored beside the queue."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -33,13 +33,16 @@ class ReservationHandlers:
         self, caller: Caller, call: protocol.ListReservations, now: float
     ) -> protocol.Reservations:
         """Return all active and future reservations with their jobs."""
-        jobs = self._engine.jobtable.jobs.values()
+        jobs: dict[str, list[Job]] = {}
+        for job in self._engine.jobtable.jobs.values():
+            if job.request.reservation and caller.may_see(job):
+                jobs.setdefault(job.request.reservation, []).append(job)
         reservations = sorted(
             self._engine.policy.reservations, key=lambda reservation: (reservation.start, reservation.name)
         )
         return protocol.Reservations(
             reservations=[
-                _info(reservation, filter(caller.may_see, jobs), now)
+                _info(reservation, jobs.get(reservation.name, []), now)
                 for reservation in reservations
                 if reservation.end > now
             ]
@@ -259,11 +262,10 @@ def _checked_name(caller: Caller, name: str, action: str) -> str:
     return name
 
 
-def _info(reservation: Reservation, jobs: Iterable[Job], now: float) -> protocol.ReservationInfo:
-    info = [job for job in jobs if job.request.reservation == reservation.name]
+def _info(reservation: Reservation, jobs: Sequence[Job], now: float) -> protocol.ReservationInfo:
     return protocol.ReservationInfo(
         reservation=reservation,
         is_active=reservation.start <= now < reservation.end,
-        running=[job.id for job in info if job.state.holds],
-        pending=[job.id for job in info if job.state is JobState.PENDING],
+        running=[job.id for job in jobs if job.state.holds],
+        pending=[job.id for job in jobs if job.state is JobState.PENDING],
     )
