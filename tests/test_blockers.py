@@ -1,6 +1,7 @@
 """Every reason why a job waits, what lifts it, what to ask for instead, and when it will start."""
 
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -155,9 +156,22 @@ def test_a_question_leaves_the_queue_as_it_was():
 def test_jobs_start_one_after_the_other_as_those_before_them_end():
     queue = [QueuedJob(number, a_demand(WHOLE), 100) for number in (1, 2, 3)]
     there = snapshot(queue, [running(5000, 9, until=50.0)], now=10.0)
-    found = _starts(there, lambda job: job.time_limit, lambda job: job.until, {1, 2, 3})
-    assert {job: one.at for job, one in found.items()} == {1: 50.0, 2: 150.0, 3: 250.0}
-    assert found[2].before == (9, 1)
+    found = forecast(there, lambda job: job.time_limit, lambda job: job.until, {1, 2, 3})
+    assert {job: one.at for job, one in found.starts.items()} == {1: 50.0, 2: 150.0, 3: 250.0}
+    assert found.over[: found.starts[2].before] == [9, 1]
+
+
+def test_the_memory_of_a_forecast_grows_with_the_jobs_and_not_with_their_square():
+    """Each start has the number of the jobs that end before it; their ids are kept once."""
+    there = snapshot([QueuedJob(number, a_demand(500), 100) for number in range(1, 4001)])
+    tracemalloc.start()
+    try:
+        found = forecast(there, lambda job: 100.0, lambda job: job.until, set(range(1, 4001)))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found.starts) == 4000
+    assert most < 10 * 2**20, "63 MiB if each start has the ids"
 
 
 def test_an_array_starts_as_many_at_a_time_as_fit():

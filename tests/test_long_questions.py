@@ -681,6 +681,23 @@ def test_a_failed_task_leads_to_no_look_at_all_that_ended_before_it(monkeypatch)
     assert sorted(job.task for job in never) == list(range(20))
 
 
+def test_the_jobs_of_a_caller_are_looked_for_in_steps(host):
+    examined = []
+
+    class Watched(Caller):
+        def owns(self, job):
+            examined.append(job)
+            return super().owns(job)
+
+    question = ExplainHandlers(host.world.engine, None).why(
+        Watched(ANN, ANN, "ann", is_operator=False), protocol.ExplainJobs(), host.world.now
+    )
+    steps = question.begin(host.world.now)
+    next(steps)
+    assert len(examined) <= 100
+    assert len(finish(steps).jobs) == 50
+
+
 def test_a_trial_is_planned_in_steps_only(monkeypatch):
     world = World([a_gpu(0)])
     world.submit([a_demand(WHOLE)] * 3, time_limit=600)

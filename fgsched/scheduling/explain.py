@@ -1,7 +1,7 @@
 """Explain pending jobs with the planner: blockers, advice and forecasts, as data."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from msgspec import Struct, field
@@ -293,13 +293,14 @@ class Expected(Struct, frozen=True):
     at: float  # seconds since the epoch
     holds: tuple[Hold, ...]
     partition: str
-    before: tuple[int, ...]  # jobs that end before it
+    before: int  # number of jobs that end before it: the first ones of `Forecast.over`
 
 
 class Forecast(Struct, frozen=True):
     """The forecast starts."""
 
     starts: dict[int, Expected]  # by job id
+    over: Sequence[int]  # ids of the jobs that end, in order
     is_cut_off: bool = False  # too many jobs are ahead of the wanted jobs that have no start here
 
 
@@ -380,14 +381,14 @@ def forecast(
             for start in decided.starts:
                 if start.job_id in missing:
                     missing.discard(start.job_id)
-                    expecteds[start.job_id] = Expected(at, start.holds, start.partition, tuple(later.over))
+                    expecteds[start.job_id] = Expected(at, start.holds, start.partition, len(later.over))
                 _start_job(snapshot, later, start, entries, length=length, at=at)
             if not missing or (at := later.end_next()) == math.inf:
-                return Forecast(expecteds)
+                return Forecast(expecteds, later.over)
             yield
     finally:
         _put_back(snapshot, entries)
-    return Forecast(expecteds, is_cut_off=True)
+    return Forecast(expecteds, later.over, is_cut_off=True)
 
 
 def _begun(snapshot: Snapshot, ends: Callable[[Running], float]) -> _Later:

@@ -58,7 +58,7 @@ class ExplainHandlers:
         return LongQuestion(partial(self._why, caller, call))
 
     def _why(self, caller: Caller, call: protocol.ExplainJobs, now: float) -> Steps[protocol.Explanations]:
-        jobs = self._meant(caller, call.ids)
+        jobs = yield from self._meant(caller, call.ids)
         snapshot = self._scene(now)
         jobs, left_out = jobs[:_MOST], len(jobs) - _MOST
         explained: list[Explanation] = []
@@ -71,10 +71,13 @@ class ExplainHandlers:
             explained[place] = yield from self._planned(snapshot, about, tries, starts, is_cut_off)
         return protocol.Explanations(jobs=explained, left_out=max(0, left_out))
 
-    def _meant(self, caller: Caller, names: Sequence[protocol.Reference] | None) -> list[Job]:
+    def _meant(self, caller: Caller, names: Sequence[protocol.Reference] | None) -> Steps[list[Job]]:
         if names is None:
-            own_jobs = (job for job in self._engine.jobtable.jobs.values() if caller.owns(job))
-            return [job for job in own_jobs if job.state is JobState.PENDING]
+            own_jobs: list[Job] = []
+            for piece in cut(list(self._engine.jobtable.jobs.values())):
+                own_jobs += [job for job in piece if caller.owns(job) and job.state is JobState.PENDING]
+                yield
+            return own_jobs
         return [job for name in names for job in self._references.seen_rows(name, caller)]
 
     def _present(self, job: Job) -> Explanation:
@@ -203,23 +206,27 @@ class ExplainHandlers:
         guesses = {}
         for name, part in _QUANTILES.items():
             lengths = self._lengths(history, part, snapshot.now)
-            guesses[name] = (yield from forecast(snapshot, *lengths, job_ids)).starts
+            guesses[name] = yield from forecast(snapshot, *lengths, job_ids)
             yield
         known_runs = cache(lambda job_id: self._likely(history, job_id, 0.5, snapshot.now) is not None)
+        best_starts: dict[int, tuple[Expected, list[int]]] = {}
+        for source in (worst, guesses["likely"]):
+            known_counts = yield from _counts(known_runs, source.over)
+            best_starts |= {job_id: (best, known_counts) for job_id, best in source.starts.items()}
         expected_starts = {}
         for job_id in job_ids:
-            best = guesses["likely"].get(job_id) or worst.starts.get(job_id)
-            if best is not None:
+            if job_id in best_starts:
                 yield
-                known_count = sum(map(known_runs, best.before))
+                best, known_counts = best_starts[job_id]
+                known_count = known_counts[best.before]
                 is_guess = not best.before or known_count > 0  # else nothing but the limits is known
                 expected_starts[job_id] = ExpectedStart(
                     latest=_at(worst.starts.get(job_id)),
-                    likely=_at(guesses["likely"].get(job_id)) if is_guess else None,
-                    late=_at(guesses["late"].get(job_id)) if is_guess else None,
+                    likely=_at(guesses["likely"].starts.get(job_id)) if is_guess else None,
+                    late=_at(guesses["late"].starts.get(job_id)) if is_guess else None,
                     gpus=tuple(hold.gpu for hold in best.holds),
                     partition=best.partition,
-                    before=len(best.before),
+                    before=best.before,
                     known=known_count,
                 )
         return expected_starts, worst.is_cut_off
@@ -326,6 +333,15 @@ def _blockers_and_advice(
         for start_advice in sufficient
     ]
     return blockers(snapshot, entry, decided), changes
+
+
+def _counts(holds: Callable[[int], bool], job_ids: Sequence[int]) -> Steps[list[int]]:
+    """Return for each number of jobs how many of the first ones `holds` is true for."""
+    counts = [0]
+    for job_id in job_ids:
+        counts.append(counts[-1] + holds(job_id))
+        yield
+    return counts
 
 
 def _by_limit(entry: QueuedJob) -> float:
