@@ -96,7 +96,9 @@ def browser(profile: Path, fonts: Path | None = None) -> Iterator[Browser]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, **({"FONTCONFIG_FILE": str(fonts)} if fonts else {})},
+        env=os.environ
+        | {"XDG_CONFIG_HOME": str(profile)}
+        | ({"FONTCONFIG_FILE": str(fonts)} if fonts else {}),
         preexec_fn=descriptors,
         close_fds=False,
         start_new_session=True,

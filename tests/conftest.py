@@ -7,6 +7,7 @@ new ones run `scripts/test --hypothesis-profile=hunt`.
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,17 @@ LONGEST = (
 def pytest_collection_modifyitems(items):
     """Order the files for `--no-loadscope-reorder`; the order within a file stays."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+def _end(process: Any, failure: Any, *details: Any) -> None:
+    """End a process whose test fails, instead of waiting for its end."""
+    if failure is not None:
+        process.kill()
+    _leave(process, failure, *details)
+
+
+_leave = subprocess.Popen.__exit__
+subprocess.Popen.__exit__ = _end  # type: ignore[method-assign]
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from fgsched.system.process import identify
 from leftovers import remove_outside, tmpdirs
 
 ROOT = Path(__file__).parent.parent
-_WAIT = re.compile(r"^[\w.-]+: waiting: the controller .*\n", re.MULTILINE)
+_WAIT = re.compile(r"^[\w.-]+: waiting(: the controller| for another mailer:) .*\n", re.MULTILINE)
 
 
 def module(command: str) -> list[str]:
@@ -39,7 +39,7 @@ def module(command: str) -> list[str]:
 
 
 def without_waiting(said: str) -> str:
-    """Leave out the lines of commands that waited for a controller, as on a busy host."""
+    """Leave out the lines of commands that waited for a controller or a mailer, as on a busy host."""
     return _WAIT.sub("", said)
 
 
@@ -83,7 +83,7 @@ class Home:
     def environ(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         ours = {"FG_HOME": str(self.path), "FG_DEVICES": self.devices, "PYTHONPATH": str(ROOT)}
-        return kept | ours | {"TZ": "UTC", "LC_ALL": "C.UTF-8", "FG_DEBUG": "1"}
+        return kept | ours | {"TZ": "UTC", "LC_ALL": "C.UTF-8", "FG_DEBUG": "1", "HISTFILE": ""}
 
     @property
     def paths(self) -> Paths:

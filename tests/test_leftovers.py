@@ -102,6 +102,12 @@ def test_a_run_that_is_stopped_leaves_nothing(tmp_path, number):
     os.close(ended)
 
 
+def test_a_process_of_a_test_that_fails_is_not_waited_for():
+    with pytest.raises(AssertionError), subprocess.Popen(["sleep", "1000000"]) as process:
+        raise AssertionError
+    assert process.returncode == -signal.SIGKILL
+
+
 def test_a_controller_that_a_test_left_is_named_and_killed(tmp_path):
     home = Home(tmp_path / "home")
     run = a_run(tmp_path, LEAVES_A_CONTROLLER.format(environ=home.environ))
