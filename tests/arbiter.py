@@ -25,9 +25,12 @@ class Arbiter:
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=log)
         theirs.close()
 
-    def add(self, job: int, folder: Path, policy: str, share: int, gpu: int = 0) -> Path:
-        """Tell of a job with one GPU. Return its socket, which may not be there yet."""
-        words = f"+ {job} 1 {os.geteuid()} 1 0 {gpu} {POLICIES[policy]} {share} {folder}"
+    def add(
+        self, job: int, folder: Path, policy: str, share: int, gpu: int = 0, *, uid: int | None = None
+    ) -> Path:
+        """Tell of a job with one GPU; `uid`: this process's. Return its socket, which may not be there yet."""
+        owner = os.geteuid() if uid is None else uid
+        words = f"+ {job} 1 {owner} 1 0 {gpu} {POLICIES[policy]} {share} {folder}"
         self.control.send(words.encode())
         return folder / "turns"
 

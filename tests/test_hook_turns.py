@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import ExitStack, chdir, contextmanager
 
 import pytest
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.compiler
 GIB = 1 << 30
 HELD, NONE, PARKED = region.TURN_HELD, region.TURN_NONE, region.TURN_PARKED
 FOREVER = 100_000_000
+MANY, FEW = 54321, 54322  # users: of many jobs and processes, and of few
 
 
 def until(is_so, what):
@@ -275,6 +277,66 @@ def test_an_arbiter_without_free_descriptors_refuses_processes_at_once(tmp_path)
             connection.close()
         until(lambda: connections.append(welcomed(path)) or connections[-1], "there is room again")
         connections[-1].close()
+
+
+@contextmanager
+def acting_in(folder, uid):
+    """Be another user in a directory below those that only root can enter."""
+    with chdir(folder):
+        os.seteuid(uid)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+
+
+@pytest.mark.root
+def test_a_user_whose_processes_fill_the_arbiters_table_leaves_as_many_places_to_others(tmp_path):
+    """2,048 of the 4,096 on the host, and then half of the rest for each further user."""
+    connections = []
+    with Arbiter(tmp_path / "lock") as arbiter, ExitStack() as open_now:
+        for number in range(22):
+            (folder := tmp_path / str(number)).mkdir(mode=0o755)
+            last = arbiter.add(number, folder, "fair", 100, uid=MANY if number < 21 else FEW)
+        until(last.exists, "all jobs have a place")
+        for number in range(21):
+            with acting_in(tmp_path / str(number), MANY):
+                while connection := welcomed("turns"):
+                    connections.append(open_now.enter_context(connection))
+        assert len(connections) == 2048
+        with acting_in(last.parent, FEW):
+            for _ in range(50):
+                connection = welcomed("turns")
+                assert connection, "the other user takes turns"
+                open_now.enter_context(connection)
+
+
+@pytest.mark.root
+def test_a_user_whose_jobs_fill_the_places_of_a_gpu_leaves_as_many_to_others(tmp_path):
+    log = tmp_path / "log"
+    with log.open("w") as file, Arbiter(tmp_path / "lock", file) as arbiter:
+        for number in range(40):
+            (folder := tmp_path / str(number)).mkdir()
+            arbiter.add(number, folder, "fair", 100, uid=MANY if number < 39 else FEW)
+        until((tmp_path / "39" / "turns").exists, "the job of the other user takes turns")
+    assert sum((tmp_path / str(number) / "turns").exists() for number in range(39)) == 32
+    assert log.read_text().splitlines() == [
+        f"fgspawn: job {number} takes no turns: too many jobs of its user take turns on its GPU"
+        for number in range(32, 39)
+    ]
+
+
+@pytest.mark.root
+def test_a_user_whose_jobs_fill_the_arbiter_leaves_as_many_places_to_others_and_is_tried_again(tmp_path):
+    """256 of the 512 on the host; of those that wait, too."""
+    with Arbiter(tmp_path / "lock") as arbiter:
+        for number in range(600):
+            (folder := tmp_path / str(number)).mkdir()
+            arbiter.add(number, folder, "fair", 100, gpu=number % 20, uid=MANY if number < 599 else FEW)
+        until((tmp_path / "599" / "turns").exists, "the job of the other user takes turns")
+        assert sum((tmp_path / str(number) / "turns").exists() for number in range(599)) == 256
+        arbiter.remove(0)
+        until((tmp_path / "256" / "turns").exists, "the next one has the place of the first one")
 
 
 def test_a_program_may_change_its_user_in_another_thread(sharing):

@@ -54,14 +54,56 @@ typedef struct { int fd; turn_job *job; uint32_t seat; } connection;
 static gpu gpus[GPUS];
 static turn_job *jobs[JOBS];
 static connection connections[CONNECTIONS];
-static int n_connections, controller;
-static char *waiting[JOBS];   /* the messages about jobs that got no place */
+static int n_connections, most_connections = CONNECTIONS, controller;
+static struct { char *message; unsigned uid; } waiting[JOBS];   /* jobs that got no place */
 static int spare = -1;   /* a descriptor for accept_or_refuse */
 
 static uint64_t nanoseconds(void) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
+}
+
+/* -- users --------------------------------------------------------------------------------------------------------- */
+/* A user has at most as many places of a table as are free, so that the next user gets some, too. The arbiter's own user
+   may fill it: in user mode there is no other one, in system mode it is root. */
+static int has_enough(unsigned uid, int own, int unused) { return unused <= 0 || (own >= unused && uid != geteuid()); }
+
+static int connections_of(unsigned uid) {
+    int own = 0;
+    for (int i = 0; i < n_connections; i++) own += connections[i].job->uid == uid;
+    return own;
+}
+
+static int jobs_of(unsigned uid, int *unused) {
+    int own = 0;
+    *unused = JOBS;
+    for (int i = 0; i < JOBS; i++) {
+        *unused -= jobs[i] != NULL;
+        own += jobs[i] && jobs[i]->uid == uid;
+    }
+    return own;
+}
+
+static int places_of(unsigned uid, const gpu *g, int *unused) {
+    int own = 0;
+    *unused = FG_ARBITER_JOBS;
+    for (int i = 0; i < JOBS; i++)
+        for (unsigned k = 0; jobs[i] && k < jobs[i]->pages; k++) {
+            *unused -= jobs[i]->of[k] == g;
+            own += jobs[i]->of[k] == g && jobs[i]->uid == uid;
+        }
+    return own;
+}
+
+static int waiting_of(unsigned uid, int *unused) {
+    int own = 0;
+    *unused = JOBS;
+    for (int i = 0; i < JOBS; i++) {
+        *unused -= waiting[i].message != NULL;
+        own += waiting[i].message && waiting[i].uid == uid;
+    }
+    return own;
 }
 
 /* -- turns --------------------------------------------------------------------------------------------------------- */
@@ -210,7 +252,8 @@ static void accept_process(turn_job *j) {
     if (fd < 0) return;
     while (seat < FG_TURN_SEATS && j->taken[seat]) seat++;
     int is_theirs = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == j->uid;
-    if (!is_theirs || seat == FG_TURN_SEATS || n_connections == CONNECTIONS || !send_welcome(fd, j, seat)) {
+    int is_full = seat == FG_TURN_SEATS || has_enough(j->uid, connections_of(j->uid), most_connections - n_connections);
+    if (!is_theirs || is_full || !send_welcome(fd, j, seat)) {
         close(fd);
         return;
     }
@@ -267,12 +310,14 @@ static void drop_job(int at) {
    no turns, as the functions below. */
 static const char *add_page(turn_job *j, gpu *g, uint32_t position, uint32_t policy, uint32_t share) {
     unsigned at = j->pages;
+    int unused, own = places_of(j->uid, g, &unused);
+    if (has_enough(j->uid, own, unused)) return unused ? "too many jobs of its user take turns on its GPU" : "too many jobs take turns on its GPU";
     int file = memfd_create("fgsched turns", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     int is_sealed = file >= 0 && !ftruncate(file, FG_TURN_PAGE_SIZE) && !fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     void *page = is_sealed ? mmap(NULL, FG_TURN_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     int place = page == MAP_FAILED ? -1 : fg_arbiter_join(&g->arbiter, policy, share);
     if (place < 0) {
-        const char *why = page == MAP_FAILED ? strerror(errno) : "too many jobs take turns on its GPU";
+        const char *why = page == MAP_FAILED ? strerror(errno) : "its policy takes none";
         if (page != MAP_FAILED) munmap(page, FG_TURN_PAGE_SIZE);
         if (file >= 0) close(file);
         return why;
@@ -326,11 +371,12 @@ static const char *start_job(turn_job *j, unsigned count, char *at) {
 static const char *add_job(char *at) {
     unsigned long number = strtoul(at, &at, 10);
     unsigned attempt = (unsigned)strtoul(at, &at, 10), uid = (unsigned)strtoul(at, &at, 10), count = (unsigned)strtoul(at, &at, 10);
-    int place = 0;
-    while (place < JOBS && jobs[place]) place++;
+    int place = 0, unused, own = jobs_of(uid, &unused);
     if (find_job(number, attempt) >= 0) return NULL;
-    turn_job *j = place < JOBS ? calloc(1, sizeof *j) : NULL;
-    const char *why = place < JOBS ? strerror(ENOMEM) : "too many jobs take turns";
+    if (has_enough(uid, own, unused)) return unused ? "too many jobs of its user take turns" : "too many jobs take turns";
+    while (jobs[place]) place++;
+    turn_job *j = calloc(1, sizeof *j);
+    const char *why = strerror(ENOMEM);
     if (j) {
         *j = (turn_job){.job = number, .attempt = attempt, .uid = uid, .listener = -1, .folder = -1};
         jobs[place] = j;
@@ -341,23 +387,35 @@ static const char *add_job(char *at) {
     return why;
 }
 
-/* Add a job. One that gets no place is tried again when another one has ended. */
+/* Keep the message about a job that got no place, to try again when another job has ended. */
+static void keep_waiting(char *message, unsigned uid) {
+    int place = 0, unused, own = waiting_of(uid, &unused);
+    if (!message || has_enough(uid, own, unused)) {
+        free(message);
+        return;
+    }
+    while (waiting[place].message) place++;
+    waiting[place].message = message;
+    waiting[place].uid = uid;
+}
+
 static void add_or_wait(char *at) {
-    int place = 0;
-    char *copy = strdup(at);
+    char *copy = strdup(at), *end = at;
     const char *why = add_job(at);
-    while (place < JOBS && waiting[place]) place++;
-    if (why && why != gone) dprintf(2, "fgspawn: job %lu takes no turns: %s\n", strtoul(copy, NULL, 10), why);
-    if (why && place < JOBS) waiting[place] = copy;
+    unsigned long number = strtoul(end, &end, 10);
+    strtoul(end, &end, 10);
+    unsigned uid = (unsigned)strtoul(end, &end, 10);
+    if (why && why != gone) dprintf(2, "fgspawn: job %lu takes no turns: %s\n", number, why);
+    if (why) keep_waiting(copy, uid);
     else free(copy);
 }
 
 static void add_waiting(void) {
     for (int i = 0; i < JOBS; i++) {
-        char *copy = waiting[i] ? strdup(waiting[i]) : NULL;
+        char *copy = waiting[i].message ? strdup(waiting[i].message) : NULL;
         if (copy && !add_job(copy)) {
-            free(waiting[i]);
-            waiting[i] = NULL;
+            free(waiting[i].message);
+            waiting[i].message = NULL;
         }
         free(copy);
     }
@@ -365,10 +423,10 @@ static void add_waiting(void) {
 
 static void forget_waiting(unsigned long job, unsigned attempt) {
     for (int i = 0; i < JOBS; i++) {
-        char *at = waiting[i];
+        char *at = waiting[i].message;
         if (!at || strtoul(at, &at, 10) != job || strtoul(at, &at, 10) != attempt) continue;
-        free(waiting[i]);
-        waiting[i] = NULL;
+        free(waiting[i].message);
+        waiting[i].message = NULL;
     }
 }
 
@@ -490,6 +548,7 @@ int fg_give_turns(int from, const char *lock) {
     if (!getrlimit(RLIMIT_NOFILE, &files)) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
+        if (files.rlim_cur / 2 < CONNECTIONS) most_connections = (int)(files.rlim_cur / 2);   /* the others are for the jobs */
     }
     spare = open("/", O_PATH | O_CLOEXEC);
     if (!take_lock(lock)) {
