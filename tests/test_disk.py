@@ -102,12 +102,12 @@ ALONE = {  # the calls of the modules that keep files, beside those of `disk`
     "accounting/guard.py": {"place.open"},
     "reports/folder.py": {"os.unlink"},
     "mail/mailer.py": {"(path / 'lock').open", "place.open", "os.write"},
-    "store/opening.py": {"path.with_name(f'{path.name}-shm').unlink", "shm.unlink"},
+    "store/opening.py": {"path.with_name(f'{path.name}-shm').unlink"},
     "store/recovering.py": {
         *("path.with_name(f'{path.name}-shm').unlink", "shutil.rmtree", "shutil.copyfile"),
         "again.open",
     },
-    "store/wal.py": {"copy.write_bytes"},
+    "store/wal.py": {"copy.write_bytes", "os.open"},
 }
 
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,13 @@ class Filled:
         self._folder.mkdir()
         for size in (1 << 20, 4096, 0):
             self._fill(size)
+        return self
+
+    def settle(self):
+        """Write all that waits to be written, which gives reserved space back, and fill that."""
+        for _ in range(3):
+            os.sync()
+            self._fill(4096)
 
     def _fill(self, size):
         while True:
@@ -186,6 +194,54 @@ def test_a_users_controller_whose_quota_is_used_up_says_so_goes_on_and_loses_not
         assert home.client.call(protocol.Ping()).pid == pid, "the same controller"
         assert home.job(ended)["exit_code"] == 7
         become(lambda: home.run("fgsub", "--gpus=0.25", "--wrap", "true").status == 0)
+
+
+@needs_quotas
+def test_accounts_are_read_where_a_quota_has_no_space_for_a_page_of_the_index_of_their_log(tmp_path):
+    """With copy on write, a page that is mapped and on the disk needs space when it is written again."""
+    with limited(tmp_path, "24M") as place:
+        words = [sys.executable, "-c", WRITER, str(place / "accounts.db")]
+        writer = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert writer.stdout.readline() == "2 rows\n"
+            with Filled(place) as full:
+                full.settle()  # from now on, each page of the index needs space
+                assert read(place) == (0, "2 rows\n"), "a new mark of a reader"
+                writer.kill()
+                writer.wait()
+                assert read(place) == (0, "2 rows\n"), "a new index"
+                (place / "accounts.db-shm").unlink()
+                status, text = read(place)
+                assert (status, "space on its disk" in text) == (1, True), "no space for the name of an index"
+        finally:
+            writer.communicate()
+
+
+WRITER = """
+import sys
+from fgsched.accounting.ledger import Ledger
+
+ledger = Ledger(sys.argv[1])
+ledger._db.execute("CREATE TABLE row (value)")
+for value in 1, 2:
+    ledger._db.execute("INSERT INTO row VALUES (?)", [value])
+print("2 rows", flush=True)
+sys.stdin.read()
+"""
+READER = """
+import sys
+from fgsched.accounting.ledger import LedgerReader
+
+for [count] in LedgerReader(sys.argv[1])._db.execute("SELECT count(*) FROM row"):
+    print(count, "rows")
+"""
+
+
+def read(place):
+    """Read the accounts in a process; return its status and output."""
+    words = [sys.executable, "-c", READER, str(place / "accounts.db")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    return done.returncode, done.stdout or done.stderr
 
 
 @needs_quotas

@@ -27,13 +27,14 @@ from fgsched.controller.moving import Mover, PastJobs, Site, account_of
 from fgsched.crash import MOVING
 from fgsched.domain.job import WHOLE, Ended, Hold, Job, OomReport, Preemption, Request
 from fgsched.domain.states import JobState, Reason
-from fgsched.store import GpuAllocation, JobRecord, NewJob, Store
+from fgsched.store import GpuAllocation, JobRecord, NewJob, Store, wal
 from fgsched.store.rows import record_of
 from fgsched.store.store import Unreadable
 from live_host import attempts, living, zone_at_noon
 from test_accountant import KEEP
 from test_records import requests
 
+wal.READ_ONLY = "mode=ro"  # SQLite opens the index once in a process, and the accountant writes in this one
 ANN = (1001, 100, "ann")
 DAY = 86_400.0
 ENDS = [state for state in JobState if state.is_final]

@@ -14,7 +14,7 @@ from crashing import QUEUE_FILES, Countdown, PowerCut, copy_files, kill_controll
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Ended, Hold
 from fgsched.domain.states import JobState
-from fgsched.store import GpuAllocation, Store, recovering, wal
+from fgsched.store import GpuAllocation, Store, opening, recovering, wal
 from fgsched.store.recovering import recover
 from fgsched.system.disk import Kernel
 from live_host import ROOT, living
@@ -344,6 +344,25 @@ def test_what_follows_damage_in_the_write_ahead_log_is_saved(tmp_path, seed):
     found = recovered(path)
     assert (found.commits, found.missing_jobs, found.held) == (0, [], list(range(1, 13)))
     assert len(found.doubtful) <= 1
+
+
+@pytest.mark.parametrize("damage", ["the header", "the first frame", "none"])
+def test_a_look_at_a_queue_without_space_for_the_index_leaves_its_log_alone(tmp_path, damage):
+    """On a full disk, SQLite reads as the only user, and removes a log without a commit that it can read."""
+    Store(tmp_path / "queue.db").close()
+    store = Store(tmp_path / "queue.db")
+    submit(store, 3, "k")
+    path = copy_files(tmp_path / "queue.db", tmp_path / "copy", FILES)
+    store.close()
+    log, content = path.with_name("queue.db-wal"), bytearray(path.with_name("queue.db-wal").read_bytes())
+    at = {"the header": 20, "the first frame": 100, "none": 0}[damage]
+    content[at] ^= at and 1
+    log.write_bytes(content)
+    path.with_name("queue.db-shm").symlink_to("nowhere")  # as if there was no space for its name
+    with opening.looking(path) as db:
+        [jobs] = db.execute("SELECT count(*) FROM job").fetchone()
+    assert jobs == (3 if damage == "none" else 0)
+    assert log.read_bytes() == content
 
 
 def test_a_log_that_is_whole_needs_no_mending(tmp_path):

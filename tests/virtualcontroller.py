@@ -42,12 +42,14 @@ from fgsched.domain.job import Gpu, Job
 from fgsched.domain.states import JobState, Reason
 from fgsched.launch.launcher import PendingLaunch
 from fgsched.lifecycle.watchdog import Fault
+from fgsched.store import wal
 from fgsched.store.store import Unreadable
 from fgsched.system.helper import Watch
 from virtualhost import Agenda, VirtualHost
 from virtualprograms import MAILS, Post, Programs, VirtualMailer, VirtualRunner
 
 KEEP = Keep(minutes=86_400, hours=7 * 86_400, days=-1)
+wal.READ_ONLY = "mode=ro"  # SQLite opens the index once in a process, and the accountant writes in this one
 _HOUR = 3600.0
 _CLEAN = 30.0  # seconds after which a card that lists an ended job becomes suspect
 

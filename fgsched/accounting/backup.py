@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fgsched.accounting.ledger import Ledger, LedgerReader
+from fgsched.accounting.ledger import Ledger, LedgerReader, open_to_read
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.times import DAY, HOUR, MINUTE
 from fgsched.system import places
@@ -66,8 +66,7 @@ def _copy_queue(queue: Path, copy: Path) -> None:
 
 
 def _copy_accounts(accounts: Path, copy: Path) -> None:
-    place = f"{accounts.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(place, uri=True)) as source, closing(sqlite3.connect(copy)) as target:
+    with closing(open_to_read(accounts, timeout=5.0)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target, pages=_PAGES)
 
 

@@ -396,6 +396,13 @@ class Ledger:
         return self._gpus[uuid]
 
 
+def open_to_read(path: Path, *, timeout: float) -> sqlite3.Connection:
+    """Open accounts to read them; `timeout`: seconds to wait for a lock."""
+    wal.make_index(path)
+    place = f"{path.absolute().as_uri()}?{wal.READ_ONLY}"
+    return sqlite3.connect(place, timeout=timeout, uri=True, isolation_level=None)
+
+
 class LedgerReader:
     """Read access to the accounts. All queries inside `reading()` see the file at one time."""
 
@@ -408,9 +415,8 @@ class LedgerReader:
         """
         self.path = path
         with _storage_errors(path):
-            place = f"{Path(path).absolute().as_uri()}?mode=ro"
             silent = min(timeout, locks.SILENT)
-            self._db = sqlite3.connect(place, timeout=silent, uri=True, isolation_level=None)
+            self._db = open_to_read(Path(path), timeout=silent)
             with _closed_on_error(self._db):
                 self._db.row_factory = sqlite3.Row
                 self._db.execute("PRAGMA query_only = ON")

@@ -19,6 +19,7 @@ from fgsched.system import disk
 log = logging.getLogger(__name__)
 _VERSION_IN_HEADER = slice(60, 64)  # of the file, where SQLite keeps user_version
 _WITHOUT_SHM = {"SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_SHMOPEN", "SQLITE_IOERR_SHMMAP", "SQLITE_CANTOPEN"}
+_WITHOUT_LOG = "immutable=1"
 _CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start, at 5 ms a MiB
 
 
@@ -244,7 +245,7 @@ def _compared(
 
 def _without_log(path: Path, sums: Sums, kind: Kind) -> State:
     """Return the state of the file without its log."""
-    with looking(path, options="immutable=1", is_shared=kind.is_shared) as db:
+    with looking(path, _WITHOUT_LOG) as db:
         commit, rows = kind.told(db, path)
     return State(commit.queue, commit.number, rows, sums.changes)
 
@@ -255,31 +256,37 @@ def looking(path: Path, options: str = "", *, is_shared: bool = False) -> Iterat
 
     `is_shared`: other processes may use the -shm file.
     """
-    log_file, shm = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
-    options = options or ("mode=ro" if log_file.exists() and log_file.stat().st_size else "immutable=1")
-    had_shm = shm.exists()
+    log_file = path.with_name(f"{path.name}-wal")
+    is_logged = not options and log_file.exists() and log_file.stat().st_size > 0
+    has_made_index = is_logged and wal.make_index(path)
     try:
-        with closing(_reader(f"{path.absolute().as_uri()}?{options}")) as db:
+        with closing(_reader(path, options or (wal.READ_ONLY if is_logged else _WITHOUT_LOG))) as db:
             db.row_factory = sqlite3.Row
             yield db
     finally:
-        if not had_shm and not is_shared:
-            shm.unlink(missing_ok=True)
+        if has_made_index and not is_shared:
+            path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
 
 
-def _reader(uri: str) -> sqlite3.Connection:
-    """Open a connection that reads; on a full disk, on which SQLite cannot create the -shm file, without one.
+def _reader(path: Path, options: str) -> sqlite3.Connection:
+    """Open a connection that reads; on a full disk, on which there is no -shm file, with the index in memory.
 
     This process holds the lock of the queue. Another program that has the file open is noticed later, when it
     is opened for writing.
     """
+    uri = f"{path.absolute().as_uri()}?{options}"
     db = sqlite3.connect(uri, uri=True, check_same_thread=False)
     try:
+        db.execute("BEGIN")  # or each question makes the index
         db.execute("PRAGMA schema_version").fetchone()
     except sqlite3.OperationalError as error:
         if error.sqlite_errorname not in _WITHOUT_SHM:
             return db  # the caller meets the same error
         db.close()
+        if not wal.has_commit(
+            path.with_name(f"{path.name}-wal")
+        ):  # the connection below would remove such a log
+            return _reader(path, _WITHOUT_LOG)
         db = sqlite3.connect(f"{uri}&vfs=unix-none", uri=True, check_same_thread=False)
         db.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log is in memory
     except UNREADABLE:

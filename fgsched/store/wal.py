@@ -4,7 +4,6 @@ The log has a header of 32 bytes, then frames: 24 bytes that begin with the page
 Frames written since the log was last restarted contain the two salts of the header.
 """
 
-import mmap
 import os
 import sqlite3
 import struct
@@ -23,6 +22,9 @@ _MAGICS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 _VERSION = 3007000  # of the format
 _PAGES = 2**24  # no queue has so many
 _SALTS = slice(16, 24)  # of the header; in a frame they are at 8 to 16
+
+# options of a connection that does not write to the index either; see `make_index`
+READ_ONLY = "mode=ro&readonly_shm=1"
 
 
 def frames(path: Path) -> int:
@@ -120,10 +122,46 @@ def _frames(fd: int) -> int:
 
 
 def _pages(fd: int, count: int) -> set[int]:
-    with mmap.mmap(fd, _HEADER + count * _FRAME, prot=mmap.PROT_READ) as log:
-        starts = range(_HEADER, _HEADER + count * _FRAME, _FRAME)
-        numbers = {int.from_bytes(log[start : start + 4], "big") for start in starts}
+    """Read the page numbers of `count` frames, not by a mapping: the log can become shorter meanwhile."""
+    starts = range(_HEADER, _HEADER + count * _FRAME, _FRAME)
+    numbers = {int.from_bytes(os.pread(fd, 4, start), "big") for start in starts}
     return numbers - {0}  # a frame that a power cut tore apart
+
+
+def make_index(path: Path) -> bool:
+    """Make an empty index of a log (-shm), if there is none, for READ_ONLY; return whether it was made.
+
+    SQLite maps the index. A connection that writes to it, even to say what it reads, is ended by SIGBUS where
+    the page has no space: with copy on write (btrfs), a page needs space at each write. With an empty index,
+    SQLite keeps one in memory. Without space for its name, nothing is made.
+    """
+    with suppress(OSError):
+        status = path.stat()
+        index, flags = path.with_name(f"{path.name}-shm"), os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(index, os.O_CREAT | flags, status.st_mode & 0o666)
+        try:
+            os.fchown(fd, status.st_uid, status.st_gid)
+        finally:
+            os.close(fd)
+        return True
+    return False
+
+
+def has_commit(path: Path) -> bool:
+    """Tell whether SQLite reads a commit from a log: frames with their checksums, to the last of a commit."""
+    with suppress(FileNotFoundError), path.open("rb") as log:
+        header = log.read(_HEADER)
+        if len(header) < _HEADER or header[:4] not in _MAGICS:
+            return False
+        order = "<" if header[:4] == _MAGICS[0] else ">"
+        seen = _checksum(header[:24], (0, 0), order)
+        is_whole = _packed(seen) == header[24:]
+        while is_whole and len(frame := log.read(_FRAME)) == _FRAME:
+            seen = _checksum(frame[:8] + frame[_HEAD:], seen, order)
+            is_whole = _packed(seen) == frame[16:_HEAD] and frame[8:16] == header[_SALTS]
+            if is_whole and any(frame[4:8]):  # the size of the file after a commit
+                return True
+    return False
 
 
 # -- a damaged log -----------------------------------------------------------------------------------
