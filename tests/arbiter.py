@@ -28,7 +28,7 @@ class Arbiter:
     def add(
         self, job: int, folder: Path, policy: str, share: int, gpu: int = 0, *, uid: int | None = None
     ) -> Path:
-        """Tell of a job with one GPU; `uid`: this process's. Return its socket, which may not be there yet."""
+        """Tell of a job with one GPU, of this user or `uid`. Return its socket; it may not be there yet."""
         owner = os.geteuid() if uid is None else uid
         words = f"+ {job} 1 {owner} 1 0 {gpu} {POLICIES[policy]} {share} {folder}"
         self.control.send(words.encode())

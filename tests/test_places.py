@@ -24,13 +24,14 @@ from fgsched.cli.install import slurmnames
 from fgsched.cli.install.carry import Carrier, Manifest
 from fgsched.cli.install.plan import Make, Want
 from fgsched.domain import text
-from fgsched.domain.errors import Exit, FgschedError, Refused
+from fgsched.domain.errors import Exit, FgschedError, Refused, StorageError
 from fgsched.domain.job import Request
 from fgsched.gpus.nvidia import FACTS
 from fgsched.hooks.filtering import MOST_OUTPUT, judged
 from fgsched.hooks.programs import Ran
 from fgsched.interactive import containers, link
 from fgsched.mail import mailer
+from fgsched.python import calls
 from fgsched.simulate import workload
 from fgsched.slurm import sinfo, tables
 from fgsched.system import places
@@ -325,6 +326,46 @@ def test_hints_are_not_written_through_the_link_of_another_user(tmp_path, monkey
     hint.remember(["2026-01-01 name"])
     assert (tmp_path / "new" / "hints").read_text() == "2026-01-01 name\n"
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+
+
+def a_home_of(owner, path):
+    (state := path / ".local/state/fgsched").mkdir(parents=True)
+    for at in (state, *state.parents[:3]):
+        os.chown(at, owner, owner)
+    return state
+
+
+def linked_by_its_user(state):
+    os.symlink(state.parents[3] / "target", state / "calls")
+    os.lchown(state / "calls", OTHER, OTHER)
+
+
+def made_by_its_user(state):
+    (state / "calls").mkdir()
+    os.chown(state / "calls", OTHER, OTHER)
+
+
+@as_root
+@pytest.mark.parametrize("prepare", [linked_by_its_user, made_by_its_user, lambda state: None])
+def test_root_makes_and_removes_no_calls_in_the_home_of_another_user(tmp_path, monkeypatch, prepare):
+    """Its user could exchange a folder of root's, whose pickled function is executed."""
+    (old := tmp_path / "target" / "call-old").mkdir(parents=True)
+    state = a_home_of(OTHER, tmp_path / "home")
+    prepare(state)
+    root = state / "calls"
+    before = sorted(tmp_path.rglob("*"))
+    facts = calls.CallFacts(name="f", python="", version="", path=[], keep=0)
+    with pytest.raises(StorageError, match="The call was not submitted"):
+        calls.create(root, "call-new", facts, {})
+    assert calls.expired(root, now=1e12) == {}
+    calls.remove(root / "call-old")
+    assert sorted(tmp_path.rglob("*")) == before
+    calls.create(tmp_path / "own" / "calls", "call-new", facts, {})
+    calls.note_job(tmp_path / "own" / "calls" / "call-new", 7)
+    assert calls.expired(tmp_path / "own" / "calls", now=1e12) == {tmp_path / "own/calls/call-new": 7}
+    calls.remove(tmp_path / "own" / "calls" / "call-new")
+    assert os.listdir(tmp_path / "own" / "calls") == []
+    assert old.exists()
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])

@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,8 +22,10 @@ import pycalls
 from awaiting import PATIENCE, until_written
 from driver_host import hosting
 from fakecuda import Card
+from fgsched import protocol
 from fgsched.domain.errors import BadUsage
 from fgsched.python import task
+from fgsched.python.job import _handle
 from fgsched.python.pickling import CallParts, dumps
 
 GIB = 1 << 30
@@ -186,6 +189,14 @@ def test_a_call_and_its_results_are_closed_to_others(here):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     assert (job.stdout(), job.stderr()) == ("word\n", "WORD\n")
+
+
+def test_what_the_job_of_another_user_has_pickled_is_not_read(here):
+    job = fgsched.submit(pycalls.add, 1)
+    job.result(PATIENCE)
+    info = here.client.call(protocol.ShowJobs(id=job.id)).jobs[0]
+    assert _handle(info, here.places).result() == job.result()
+    assert _handle(msgspec.structs.replace(info, uid=info.uid + 1), here.places).result() is None
 
 
 def folders(home):

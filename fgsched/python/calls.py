@@ -20,11 +20,12 @@ from fgsched.domain.errors import BadUsage, StorageError
 from fgsched.domain.text import shown
 from fgsched.domain.units import GIBIBYTE
 from fgsched.python.task import CALL, ERROR, FACTS, FORMAT, VALUE
-from fgsched.system import disk
+from fgsched.system import disk, places
 
 PREFIX = "call-"
 KEEP = 30 * 86400  # seconds for which results are kept
 LIMIT = 10 * GIBIBYTE  # bytes of all calls of a user
+_PRIVATE = 0o700  # mode of what is made; it is made only in directories of this user or of root
 _JOB = "job"  # file with the id
 _BETWEEN = 600.0  # seconds between two looks at the sizes
 _measured: dict[Path, tuple[float, int]] = {}  # folder -> (monotonic time of the look, bytes)
@@ -68,35 +69,40 @@ def create(root: Path, name: str, facts: CallFacts, files: Mapping[str, bytes | 
     """
     folder = root / name
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700)
+        with places.pinned(folder, make=True, mode=_PRIVATE) as pinned_folder:
+            pinned_folder.mkdir(mode=_PRIVATE)
+            try:
+                for file, content in {FACTS: msgspec.json.encode(facts), **files}.items():
+                    disk.create_file(pinned_folder / file, cast(bytes, content))
+                disk.sync_directory(pinned_folder)
+                disk.sync_directory(pinned_folder.parent)
+            except OSError:
+                shutil.rmtree(pinned_folder, ignore_errors=True)
+                raise
     except FileExistsError:
         raise
     except OSError as error:
-        raise _unwritable(folder, error) from None
-    try:
-        for file, content in {FACTS: msgspec.json.encode(facts), **files}.items():
-            disk.create_file(folder / file, cast(bytes, content))
-        disk.sync_directory(folder)
-        disk.sync_directory(root)
-    except OSError as error:
-        remove(folder)
         raise _unwritable(folder, error) from None
     return folder
 
 
 def _unwritable(folder: Path, error: OSError) -> StorageError:
-    return StorageError(f"{folder}: {error.strerror}", "The call was not submitted. Name another folder=.")
+    return StorageError(
+        f"{folder}: {error.strerror}",
+        "The call was not submitted. Name another folder=, such as a directory of yours.",
+    )
 
 
 def remove(folder: Path) -> None:
-    """Remove the folder of a call with its results, if it is there."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove the folder of a call with its results, if it is there and this user's."""
+    with suppress(OSError), places.pinned(folder, mode=_PRIVATE) as pinned_folder:
+        shutil.rmtree(pinned_folder, ignore_errors=True)
 
 
 def note_job(folder: Path, job: int) -> None:
     """Keep the id of the job of a call."""
-    disk.create_file(folder / _JOB, str(job).encode(), syncs=False)
+    with places.pinned(folder / _JOB, mode=_PRIVATE) as file:
+        disk.create_file(file, str(job).encode(), syncs=False)
 
 
 def job_of(folder: Path) -> int | None:
@@ -131,8 +137,8 @@ def has_call(folder: Path) -> bool:
 def clear_result(folder: Path, index: int) -> None:
     """Remove the result of a task, so that another attempt runs it."""
     for ending in (VALUE, ERROR):
-        with suppress(FileNotFoundError):
-            (folder / f"{index}{ending}").unlink()
+        with suppress(FileNotFoundError), places.pinned(folder / f"{index}{ending}", mode=_PRIVATE) as file:
+            file.unlink()
 
 
 def usage(folder: str | None = None) -> CallsUsage:
@@ -178,10 +184,13 @@ def expired(root: Path, now: float) -> dict[Path, int | None]:
 
 
 def _folders(root: Path) -> list[Path]:
+    """Return the folders of calls of this user; none below the directory of another one."""
     try:
-        return [Path(entry) for entry in os.scandir(root) if entry.name.startswith(PREFIX)]
+        with places.pinned(root / PREFIX, mode=_PRIVATE) as prefix, os.scandir(prefix.parent) as entries:
+            names = [entry.name for entry in entries if entry.name.startswith(PREFIX)]
     except OSError:
         return []
+    return [root / name for name in names]
 
 
 def _size(folder: Path) -> int:

@@ -424,7 +424,8 @@ def _listed(value: str | Sequence[str]) -> Sequence[str]:
 
 
 def _handle(info: JobInfo, paths: Paths) -> JobHandle[Any]:
-    folder = None if info.is_private else calls.folder_of(info.request.args)
+    is_own = info.uid == os.geteuid()  # what others have pickled is code, and is not read
+    folder = calls.folder_of(info.request.args) if is_own and not info.is_private else None
     number = info.array if info.task is not None and info.array is not None else info.id
     handle: JobHandle[Any] = JobHandle(number, info.task, folder, paths)
     if info.state.is_final:
