@@ -168,6 +168,7 @@ def main() -> None:
             "fgsched.accounting": ["*.sql", "*.json"],
             "fgsched.reports": ["*.sql", "templates/*"],
             "fgsched.slurm": ["bin/*", "login.sh"],
+            "fgsched.web": ["templates/*", "static/*"],
             "fgsched.cli": ["bin/*"],
             "fgsched.cli.install": ["fgsched.toml", "fgsched.service"],
         },

@@ -23,7 +23,7 @@ LAYERS = {
         *("submission", "views", "hooks", "reports"),
     },
     "controller": {"controller", "simulate"},
-    "cli": {"cli", "slurm", "interactive", "python"},
+    "cli": {"cli", "slurm", "interactive", "python", "web"},
 }
 PURE = {"domain", "lifecycle", "scheduling"}
 RANK = {part: rank for rank, parts in enumerate(LAYERS.values()) for part in parts}
@@ -39,6 +39,8 @@ HOMES = {
     "markupsafe": {"reports"},
     "prometheus_client": {"reports"},
     "cloudpickle": {"python"},
+    "starlette": {"web"},
+    "uvicorn": {"web"},
 }
 EVERYWHERE = {"msgspec"}  # the language of every record
 # What reaches outside the process, or asks for the time or for luck.
@@ -163,7 +165,16 @@ def test_domain_jobs_and_scheduling_read_no_clock_and_do_no_io():
 
 def test_only_the_controller_and_the_clients_read_the_clock():
     for path in MODULES:
-        if own_part(path) not in {"controller", "cli", "slurm", "client", "submission", "views", "python"}:
+        if own_part(path) not in {
+            "controller",
+            "cli",
+            "slurm",
+            "client",
+            "submission",
+            "views",
+            "python",
+            "web",
+        }:
             assert ("time", "time") not in set(called(path)), path
 
 
@@ -255,7 +266,7 @@ def test_a_class_name_exists_once():
 
 FACES = [
     *("cli", "config", "controller", "controller/handlers", "gpus", "hooks", "launch", "lifecycle"),
-    *("python", "reports", "scheduling", "simulate", "store", "system"),
+    *("python", "reports", "scheduling", "simulate", "store", "system", "web", "web/pages"),
 ]
 
 

@@ -44,6 +44,7 @@ steps           steps of jobs, with names such as 12.batch and 12_3.0: rows of f
 stopping        stop the controller
 terminal        fit tables to the width of a terminal, and colour states and reasons
 usageerrors     say what is wrong with a command line that click refuses
+web             start, find and end the process of the user's page (`fgsched web`)
 install         the parts of `fgsched init`, `fgsched uninstall` and `fgsched slurm-names`
 top             the parts of fgtop
 """

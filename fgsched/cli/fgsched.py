@@ -283,6 +283,15 @@ def _setting_line(key: "ConfigKey", value: object) -> str:
     return f"{key.name} = {key.form.show(value)}"
 
 
+@fgsched.command("web")
+@options_of("fgsched web")
+def _web(**options: bool) -> None:
+    """Open your page of jobs and GPUs in a browser."""
+    from fgsched.cli.web import WebCommand, serve
+
+    write(serve(WebCommand(**options)))
+
+
 @fgsched.command("cron")
 @options_of("fgsched cron")
 def _cron(is_print: bool, install: bool, systemd: bool, to: str, metrics: str) -> None:

@@ -80,10 +80,13 @@ def _suffix_order(name: str) -> tuple[bool, str]:
 
 
 @cache
-def environment() -> Environment:
-    """Return the templates of pages and mails. Every text is escaped unless a filter marks it as HTML."""
+def environment(*more: Path) -> Environment:
+    """Return the templates of pages and mails, and those in further folders.
+
+    Every text is escaped unless a filter marks it as HTML.
+    """
     templates = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader([*more, TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -29,4 +29,5 @@ safeopen      open only safe files, and become another user for good
 sdnotify      notify the service manager: ready, still alive, stopping
 spaces        a limited space for each user in the run directory, and a directory for TMPDIRs
 unanswered    keys of submissions without an answer, for the command that repeats them
+webplace      where the page of a user lies, and the orders of the command to its process
 """

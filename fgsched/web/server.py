@@ -1,0 +1,132 @@
+"""Serve the page: connections with limits of number and time, at a port of the loopback or at a Unix socket.
+
+Uvicorn reads HTTP. What it lacks is here: a client that sends no whole request in 30 seconds, one of too
+many, and one of another user at the Unix socket lose their connection.
+"""
+
+import asyncio
+import inspect
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from fgsched.system.webplace import peer_uid
+
+MOST_CONNECTIONS = 64
+SECONDS = 30.0  # for a whole request
+MOST_HEADERS = 64 << 10  # bytes
+_SHUTDOWN = 5.0  # seconds for the end of open answers
+_BACKLOG = 128
+
+
+class LimitedProtocol(H11Protocol):
+    """A connection that is lost if its requests come too slowly, or come from another user."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin with a connection; close one of too many and one of another user."""
+        super().connection_made(transport)
+        sock = transport.get_extra_info("socket")
+        is_foreign = sock.family == socket.AF_UNIX and _uid(sock) != os.geteuid()
+        if is_foreign or len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+            return
+        self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request."""
+        super().data_received(data)
+        self._note_request()
+
+    def on_response_complete(self) -> None:
+        """Await the next request."""
+        self._await_request()
+        super().on_response_complete()  # it may begin with the next request
+        self._note_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._cancel()
+        super().connection_lost(exc)
+
+    def _await_request(self) -> None:
+        self._cancel()
+        self._late = self.loop.call_later(SECONDS, self.transport.abort)
+
+    def _note_request(self) -> None:
+        """Stop waiting when a request is whole and not yet answered."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.more_body and not cycle.response_complete:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+def _uid(sock: Any) -> int:
+    """Return the uid of the other end of a transport's socket; -1: unknown."""
+    with suppress(OSError):
+        return peer_uid(sock)
+    return -1
+
+
+class PageServer(uvicorn.Server):
+    """Uvicorn, with open streams that end when it shuts down."""
+
+    def __init__(self, app: ASGIApp, end_streams: Callable[[], None]) -> None:
+        """`end_streams` ends the answers that are sent without an end."""
+        super().__init__(_config(app))
+        self._end_streams = end_streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End all answers; an answer that a client does not read is cut after some seconds."""
+        self._end_streams()
+        asyncio.get_running_loop().call_later(_SHUTDOWN, self._force)
+        await super().shutdown(sockets)
+
+    def _force(self) -> None:
+        self.force_exit = True
+
+
+def _config(app: ASGIApp) -> uvicorn.Config:
+    """Return the settings of Uvicorn, whose older releases do not have all of them."""
+    settings: dict[str, Any] = {
+        "http": LimitedProtocol,
+        "ws": "none",
+        "lifespan": "off",
+        "loop": "asyncio",
+        "log_config": None,
+        "access_log": False,
+        "proxy_headers": False,
+        "server_header": False,
+        "backlog": _BACKLOG,
+        "h11_max_incomplete_event_size": MOST_HEADERS,
+    }
+    known = inspect.signature(uvicorn.Config).parameters
+    return uvicorn.Config(app, **{name: value for name, value in settings.items() if name in known})
+
+
+def loopback(ports: Sequence[int]) -> socket.socket:
+    """Return a socket that listens at the first free of these ports of the loopback; 0: any port."""
+    for port in ports:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", port))
+            sock.listen(_BACKLOG)
+        except OSError:
+            sock.close()
+            if port == ports[-1]:
+                raise
+            continue
+        return sock
+    raise ValueError("no port is named")
