@@ -59,8 +59,10 @@ def back_of(form: Mapping[str, str]) -> str:
 def change(reader: HostReader, verb: str, form: Sequence[tuple[str, str]]) -> FormNotice:
     """Carry out a form and return what came of it. Raises FgschedError."""
     ids = jobs_of(form)
-    outcomes = [_update(reader, ids[0], form)] if verb == "update" else reader.ask(_CALLS[verb](ids)).jobs
-    reader.is_changed()
+    try:
+        outcomes = [_update(reader, ids[0], form)] if verb == "update" else reader.ask(_CALLS[verb](ids)).jobs
+    finally:
+        reader.is_changed()
     return notice(verb, outcomes)
 
 

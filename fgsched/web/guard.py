@@ -22,6 +22,7 @@ from fgsched.system.webplace import CODE_LIFE
 IDLE = 12 * 3600.0  # seconds after which an unused session ends
 MOST_SESSIONS = 64
 MOST_CODES = 64  # that were made and not used
+MOST_HEADERS = 64 << 10  # bytes, with the address
 MOST_BODY = 2 << 20  # bytes
 MOST_CHANGES = 20  # in `CHANGES_WITHIN` seconds
 CHANGES_WITHIN = 60.0
@@ -230,6 +231,8 @@ class GuardedApp:
     def _refused(self, scope: Scope, headers: Mapping[str, str]) -> HttpRefusal | None:
         """Decide what needs no body, and add the session to the scope."""
         host, path = headers.get("host", ""), scope["path"]
+        if _size(scope) > MOST_HEADERS:
+            return HttpRefusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request is too long.")
         if refusal := self._guard.refused_host(host):
             return refusal
         name = self._guard.cookie_of(host)
@@ -278,6 +281,12 @@ async def _body(headers: Mapping[str, str], receive: Receive) -> bytes | None:
             return None
         if not message.get("more_body"):
             return bytes(body)
+
+
+def _size(scope: Scope) -> int:
+    """Return the bytes of headers and address: a server limits only what arrives in several parts."""
+    address = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    return address + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
 
 
 def _headers(scope: Scope) -> dict[str, str]:

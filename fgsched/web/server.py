@@ -17,10 +17,10 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fgsched.system.webplace import peer_uid
+from fgsched.web.guard import MOST_HEADERS
 
 MOST_CONNECTIONS = 64
 SECONDS = 30.0  # for a whole request
-MOST_HEADERS = 64 << 10  # bytes
 _SHUTDOWN = 5.0  # seconds for the end of open answers
 _BACKLOG = 128
 

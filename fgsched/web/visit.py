@@ -33,7 +33,10 @@ class Visit(Struct, frozen=True, kw_only=True):
     @property
     def url(self) -> str:
         """The address of the page below the host."""
-        return f"{quote(self.path)}?{urlencode(self.query)}" if self.query else quote(self.path)
+        return "?".join([quote(self.path, errors="replace"), *self._query()])
+
+    def _query(self) -> list[str]:
+        return [urlencode(self.query, errors="replace")] if self.query else []
 
     @property
     def job(self) -> Reference:

@@ -157,7 +157,7 @@ def _page(text: str, count: int) -> int:
 
 def _link(kept: Mapping[str, str], **changed: str) -> str:
     fields = {name: value for name, value in {**kept, **changed}.items() if value and value != "all"}
-    return f"/queue?{urlencode(fields)}" if fields else "/queue"
+    return f"/queue?{urlencode(fields, errors='replace')}" if fields else "/queue"
 
 
 def _heading(key: str, kept: Mapping[str, str]) -> Heading:

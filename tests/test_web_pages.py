@@ -1,0 +1,492 @@
+"""The contexts of the pages as values, and each page as HTML: nothing that a user gave is more than text."""
+
+import re
+import time
+from html.parser import HTMLParser
+
+import pytest
+from msgspec.structs import force_setattr, replace
+
+import history
+from fgsched import protocol
+from fgsched.domain.job import OomReport, Request
+from fgsched.domain.states import JobState, Reason
+from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Shortfall, Unblock
+from fgsched.reports.drawing import DARK, LIGHT
+from fgsched.system.process import TreeUse
+from fgsched.web.app import PAGES
+from fgsched.web.frame import STATIC, FormNotice, frame_of, render
+from fgsched.web.output import FileId, FileTail, plain
+from fgsched.web.pages import job as job_page
+from fgsched.web.pages import now as now_page
+from fgsched.web.pages import queue as queue_page
+from fgsched.web.pages.gpubars import BarPart, bar, polyline, status_of
+from fgsched.web.pages.words import span
+from fgsched.web.reading import HostLook, JobData, QueueData, confined
+from fgsched.web.visit import Viewer, Visit
+from topframes import GIB, JOBS, NOW, frame
+
+ANN, INES = Viewer(uid=8, name="ann"), Viewer(uid=1, name="ines")
+NASTY = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "{{ 7 * 7 }}{% raw %}",
+    "</title></main></pre><script>",
+    "javascript:alert(1)",
+    "\u202eevil\u2066",
+    "a\x00b\x1b[31m\x7f",
+    "x" * 255,
+    "&lt;b&gt; &amp;",
+    "\udcff\udc80",
+)
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch):
+    with history.zone():
+        monkeypatch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+
+
+ABOUT = protocol.About(
+    **{
+        name: ""
+        for name in (
+            *("version", "mode", "state", "run", "source", "note", "enforce", "fence", "host", "preload"),
+            *("host_memory_held_by", "host_memory_note", "pids_note", "run_space_note", "preload_note"),
+            *("other_gpus", "watchdog"),
+        )
+    },
+    protocol=2,
+    pid=1,
+    unresolved_pids=[],
+    earlier_jobs=[],
+    visible=None,
+    started_at=0.0,
+    gpus=8,
+    pids_held=False,
+    internal_errors=protocol.InternalErrors(),
+    operator=False,
+    interval=5.0,
+    run_space=0,
+    site=None,
+    config={},
+)
+
+
+def look(jobs=JOBS, *, operator=False, starts=None, **config):
+    shown, kept = frame(jobs=jobs)
+    about = replace(ABOUT, operator=operator, config=config)
+    return HostLook(frame=shown, history=kept, about=about, starts=starts or {})
+
+
+def visit(path="/", *, viewer=ANN, query=None, **params):
+    return Visit(path=path, query=query or {}, params=params, viewer=viewer, token="t0ken", now=NOW)
+
+
+def page(path, data, of=None):
+    """The HTML of a page as the process sends it."""
+    row = next(row for row in PAGES if row.path == path)
+    of = of or visit(path)
+    shown = frame_of(of, nav=row.nav, live=row.live, note=FormNotice())
+    return render(row.template, {"page": row.context(data, of), "frame": shown})
+
+
+# -- now -------------------------------------------------------------------------------------------------
+
+
+def test_the_first_page_says_what_is_charged_and_what_comes_next():
+    starts = {41098: ExpectedStart(latest=NOW + 3600, likely=NOW + 1200)}
+    shown = now_page.context(look(starts=starts), visit())
+    assert shown.lede == "7.0 of 8 GPUs are charged; 12 jobs run and 22 wait."
+    assert (shown.first.id, shown.starts) == ("41098", "by 15:23, likely 14:43")
+    assert [row.id for row in shown.next] == ["41098", "41099", "41130"]
+    assert shown.next[0].by == "15:23"
+    assert (shown.more_next, shown.more_own) == (19, 1)
+
+
+def test_own_jobs_are_listed_with_their_use():
+    shown = now_page.context(look(), visit(viewer=INES))
+    (row,) = shown.own
+    assert (row.id, row.state.word, row.gpus, row.memory) == ("41075", "running", "0.5", "0.0 of 40 GiB")
+    assert (row.time, row.next) == ("2 h 41 min of 12 h", "ends by 23:42")
+    assert shown.counts == "1 runs, 0 wait, 0 ended in the last minutes."
+
+
+def test_a_user_without_jobs_is_told_so():
+    shown = now_page.context(look(jobs=[]), visit())
+    assert (shown.own, shown.counts, shown.first) == ([], "You have no job here.", None)
+    assert "No job waits." in page("/", look(jobs=[]))
+
+
+def test_the_bars_of_a_gpu_are_its_jobs_to_scale():
+    state = status_of(look())
+    two = bar(state.gpus[2])
+    assert [(part.x, part.width, part.style) for part in two.parts] == [
+        ("0%", "30%", "H"),
+        ("30%", "30%", "A"),
+        ("60%", "25%", "H"),
+        ("85%", "10%", "H"),
+        ("95%", "5%", "FR"),
+    ]
+    assert two.busy == "4 % busy"
+    assert two.used == "17.0 of 80 GiB"
+    down = bar(state.gpus[5])
+    assert down.parts == (BarPart("0%", "100%", "D", "down: Xid 94, contained ECC error"),)
+    outside = bar(state.gpus[3])
+    assert outside.used == "22.0 of 80 GiB, 22.0 outside"
+    assert [part.style for part in outside.memory] == ["X"]
+
+
+def test_a_gap_ends_a_line_of_a_plot():
+    assert polyline([(0.0, 0.0), (0.5, 1.0), (0.6, None), (1.0, 2.0)]) == ["0,100 500,0", "1000,0"]
+    assert polyline([]) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (30, "< 1 min"),
+        (7200, "2 h"),
+        (7260, "2 h 01 min"),
+        (36_000, "10 h"),
+        (172_800, "2 d"),
+        (180_000, "2 d 2 h"),
+    ],
+)
+def test_a_whole_duration_has_one_unit(seconds, text):
+    assert span(seconds) == text
+
+
+# -- queue -----------------------------------------------------------------------------------------------
+
+
+def queue(jobs=JOBS, viewer=ANN, operator=False, ended=(), **query):
+    data = QueueData(look=look(jobs, operator=operator), ended=ended)
+    return queue_page.context(data, visit("/queue", viewer=viewer, query=query))
+
+
+def test_the_queue_has_the_order_of_the_scheduler():
+    shown = queue()
+    assert [row.id for row in shown.rows][:3] == ["41021", "41024", "41036"]
+    assert [row.id for row in shown.rows][12:15] == ["41098", "41099", "41130"]
+    assert [(one.label, one.count) for one in shown.filters] == [
+        ("all", 34),
+        ("mine", 21),
+        ("running", 12),
+        ("pending", 22),
+        ("ended today", 0),
+        ("failed today", 0),
+    ]
+
+
+def test_filters_searches_and_orders_are_links_that_keep_each_other():
+    shown = queue(show="running", q="NADIA", sort="-job")
+    assert [row.id for row in shown.rows] == ["41080", "41036"]
+    assert shown.filters[0].href == "/queue?q=NADIA&sort=-job"
+    assert [one.is_current for one in shown.filters] == [False, False, True, False, False, False]
+    assert (shown.headings[0].sorted, shown.headings[0].href) == (
+        "descending",
+        "/queue?show=running&q=NADIA",
+    )
+    assert shown.hidden == [("show", "running"), ("sort", "-job")]
+
+
+def test_rows_come_in_pages_of_100():
+    many = [replace(JOBS[-1], id=50_000 + at) for at in range(250)]
+    first, last, beyond = queue(many), queue(many, page="3"), queue(many, page="99")
+    assert (len(first.rows), first.earlier, first.later) == (100, "", "/queue?page=2")
+    assert (len(last.rows), last.first, last.earlier, last.later) == (50, 201, "/queue?page=2", "")
+    assert [row.id for row in beyond.rows] == [row.id for row in last.rows]
+    assert queue(many, page="-1").first == queue(many, page="x").first == 1
+
+
+def test_a_user_selects_own_jobs_and_an_operator_all():
+    assert {row.user for row in queue().rows if row.may_change} == {"ann"}
+    assert all(row.may_change for row in queue(operator=True).rows)
+    assert not queue(viewer=Viewer(uid=8, name="ann", read_only=True)).has_changes
+
+
+def test_jobs_that_ended_today_are_there_once():
+    failed = replace(JOBS[0], state=JobState.FAILED, ended_at=NOW - 60, id=40_000)
+    shown = queue(show="failed", ended=[failed, replace(JOBS[0], state=JobState.COMPLETED)])
+    assert [row.id for row in shown.rows] == ["40000"]
+    assert [one.count for one in shown.filters][4:] == [1, 1]
+
+
+# -- job -------------------------------------------------------------------------------------------------
+
+RUNNING = replace(
+    next(job for job in JOBS if job.id == 41080),
+    attempt=1,
+    now=[protocol.OnGpu(gpu=2, memory=6 * GIB, busy=1500)],
+    request=Request(name="rl-atari", submit_dir="/home/nadia", submit_line="fgsub --gpus=0.3 train.sh"),
+    steps=[protocol.StateChange(1, NOW - 7140, "CONFIGURING", "RUNNING", "None")],
+    cpus=8,
+    host_memory=32 * GIB,
+)
+NADIA = Viewer(uid=4, name="nadia")
+TAIL = FileTail("/home/nadia/fg-41080.out", "epoch 1\n", 8, 8, FileId(1, 2))
+USE = TreeUse(cpu_seconds=7140 * 4.9, rss=8 * GIB)
+
+
+def job(job=RUNNING, viewer=NADIA, operator=False, **more):
+    data = JobData(look=look(operator=operator), job=job, **more)
+    return job_page.context(data, visit(f"/job/{job.id}", viewer=viewer, job=str(job.id)))
+
+
+def test_a_running_job_shows_what_it_uses_of_its_request():
+    shown = job(use=USE, tail=TAIL)
+    assert shown.lede == (
+        "on 0.3 of GPU 2 for 1 h 59 min; it ends by Fri 12:24. It uses 6.0 of 24 GiB of GPU memory."
+    )
+    assert [(use.label, use.text, use.used) for use in shown.uses] == [
+        ("GPU memory", "6.0 of 24 GiB", "25%"),
+        ("GPU time", "50 % of its share", "50%"),
+        ("CPUs, mean", "4.9 of 8", "61.3%"),
+        ("Host memory", "8.0 of 32 GiB", "25%"),
+        ("Time", "1 h 59 min of 1 d", "8.3%"),
+    ]
+    assert [action.verb for action in shown.actions] == ["cancel", "requeue"]
+    assert shown.output_name == "fg-41080.out"
+
+
+def test_an_operator_may_do_more_and_another_user_nothing():
+    verbs = [action.verb for action in job(operator=True, viewer=ANN).actions]
+    assert verbs == ["cancel", "update", "suspend", "requeue"]
+    assert job(viewer=ANN).actions == ()
+    assert job(viewer=Viewer(uid=4, name="nadia", read_only=True)).actions == ()
+    assert job(operator=True).actions[1].fields == (("timelimit", "1-01:00:00"),)
+
+
+PENDING = next(job for job in JOBS if job.id == 41098)
+EXPLANATION = Explanation(
+    id=41098,
+    called=41098,
+    name="llama-ft-2",
+    user="ann",
+    state=JobState.PENDING,
+    reason=Reason.RESOURCES,
+    blockers=[
+        Blocker(
+            Shortfall(Reason.RESOURCES, "share", gpu=2, need=10_000, remaining=500),
+            Unblock((41040,), NOW + 3600),
+            "main",
+        )
+    ],
+    advice=[Advice(option="gpus", before=10_000, after=5000, gpus=(6,))],
+    start=ExpectedStart(latest=NOW + 3600, likely=NOW + 1200, known=1, before=1),
+)
+
+
+def test_a_pending_job_shows_each_blocker_and_each_change():
+    shown = job(PENDING, ANN, explanation=EXPLANATION)
+    assert shown.lede == "for 2 h 44 min. It starts by 15:23, likely 14:43."
+    (blocker,) = shown.pending.blockers
+    assert blocker.text == "needs one whole GPU; GPU 2 has 0.05 left"
+    assert blocker.lifted.startswith("when job 41040 ends, by ")
+    (change,) = shown.pending.changes
+    assert (change.text, change.label, change.key, change.value) == (
+        "--gpus=0.5 instead of 1",
+        "Use 0.5",
+        "gpus",
+        "0.5",
+    )
+    assert change.line == "fgctl update job=41098 gpus=0.5"
+    assert [action.verb for action in shown.actions] == ["cancel", "hold"]
+    assert [action.verb for action in job(replace(PENDING, held="user"), ANN).actions] == [
+        "cancel",
+        "release",
+    ]
+    assert [action.verb for action in job(replace(PENDING, held="admin"), ANN).actions] == ["cancel"]
+
+
+ENDED = replace(
+    RUNNING,
+    state=JobState.OUT_OF_MEMORY,
+    reason=Reason.GPU_OUT_OF_MEMORY,
+    ended_at=NOW - 60,
+    elapsed=360.0,
+    now=[],
+    indices=[],
+    post_mortem=OomReport(gpu=2, asked=GIB, held=int(19.6 * GIB), limit=20 * GIB, jobs=((41036, 24 * GIB),)),
+)
+
+
+def test_an_ended_job_shows_what_happened_and_the_line_for_the_next_run():
+    shown = job(ENDED)
+    assert (shown.state.word, shown.state.mark) == ("GPU out of memory", "F")
+    assert shown.lede == "after 6 min: it held 19.6 GiB of its 20 GiB and asked for 1 GiB more."
+    assert [(fact.name, fact.text) for fact in shown.ended.facts][:4] == [
+        ("Refused", "1 GiB on GPU 2"),
+        ("Held", "19.6 GiB"),
+        ("Limit", "20 GiB"),
+        ("Others on the GPU", "job 41036 24 GiB: not the cause; the limit was the job's own"),
+    ]
+    assert shown.ended.line == "#FG --gpu-mem=22G --cpus-per-task=1"
+    assert shown.actions == []
+
+
+# -- the host that keeps its users private -----------------------------------------------------------------
+
+
+def test_a_read_only_page_of_a_private_host_shows_no_job_of_others():
+    corridor = Viewer(uid=8, name="ann", read_only=True)
+    private = look(operator=True, private_data=True)
+    shown = confined(private, corridor)
+    assert {job.uid for job in shown.frame.jobs} == {8}
+    assert shown.frame.charged == pytest.approx(private.frame.charged)
+    assert confined(private, ANN) is private
+    assert confined(look(operator=True), corridor).frame.jobs == JOBS
+    text = page("/", shown, visit(viewer=corridor))
+    assert not [name for name in ("nadia", "farid", "rl-atari") if name in text]
+
+
+# -- HTML ------------------------------------------------------------------------------------------------
+
+
+class Tags(HTMLParser):
+    """The elements of a page: that each is closed, and which attributes and scripts there are."""
+
+    VOID = ("meta", "link", "input", "rect", "line", "polyline", "circle", "br", "img")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.names, self.attributes, self.ids, self.data = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == [], f"not closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open[-1:] == [tag], f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data):
+        self.data.append(data)
+
+
+def nasty_job(text):
+    request = Request(name="x")
+    for name in ("name", "submit_dir", "submit_line"):
+        force_setattr(request, name, text)  # as an old queue could have it
+    return replace(
+        RUNNING,
+        name=text,
+        user=text,
+        partition=text,
+        account=text,
+        comment=text,
+        unmet=text,
+        warning=text,
+        detail=text,
+        note=text,
+        request=request,
+        allocated=[replace(part, model=text) for part in RUNNING.allocated],
+        steps=[protocol.StateChange(1, NOW, text, text, text)],
+    )
+
+
+def every_page(text):
+    """Each page with a text in every field that a user gives."""
+    one = nasty_job(text)
+    waiting = replace(PENDING, name=text, user=text, dependency=text)
+    ended = replace(one, state=JobState.FAILED, ended_at=NOW, id=40_000)
+    cards = look(jobs=[one, waiting])
+    tail = FileTail(f"/tmp/{text}", plain(text), 8, 8, FileId(1, 2))
+    explanation = replace(EXPLANATION, name=text, user=text)
+    viewer = Viewer(uid=4, name=text)
+    for path, data in {
+        "/": cards,
+        "/queue": QueueData(look=cards, ended=[ended]),
+    }.items():
+        yield page(path, data, visit(path, viewer=viewer, query={"q": text, "show": "all"}))
+        yield page(path, data, visit(path, viewer=viewer, query={"show": text, "sort": text, "page": text}))
+    for about in (one, waiting, ended):
+        more = {"explanation": explanation} if about is waiting else {}
+        data = JobData(look=cards, job=about, tail=tail, script=text, use=USE, **more)
+        yield page("/job/{job}", data, visit("/job/7", viewer=viewer, job="7", query={"file": text}))
+
+
+@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+def test_what_a_user_gave_is_text_on_every_page(text):
+    for html in every_page(text):
+        tags = Tags(html)
+        assert tags.names.count("script") == 2
+        scripts = [value for tag, name, value in tags.attributes if tag == "script" and name == "src"]
+        assert [value.partition("?")[0] for value in scripts] == ["/static/htmx.min.js", "/static/live.js"]
+        assert not [name for _, name, _ in tags.attributes if name.startswith("on") or name == "style"]
+        links = [
+            value for _, name, value in tags.attributes if name in ("href", "src", "action", "formaction")
+        ]
+        assert [value for value in links if value[:1] not in ("/", "#")] == []
+        assert not [value for value in links if value[:2] == "//"]
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", html)
+        html.encode()
+        assert "49" not in "".join(tags.data) or "7 * 7" not in text
+
+
+def test_every_page_has_one_heading_a_language_and_unique_names():
+    for html in every_page("train"):
+        tags = Tags(html)
+        assert tags.names.count("h1") == 1
+        assert ("html", "lang", "en") in tags.attributes
+        assert len(tags.ids) == len(set(tags.ids))
+        assert tags.names.count("th") == [name for _, name, _ in tags.attributes].count("scope")
+
+
+def test_every_form_repeats_the_token_and_none_is_on_a_read_only_page():
+    corridor = Viewer(uid=4, name="nadia", read_only=True)
+    for html in every_page("train"):
+        for form in re.findall(r'<form method="post".*?</form>', html, re.DOTALL):
+            assert form.count('name="token" value="t0ken"') == 1
+    data = JobData(look=look(), job=RUNNING)
+    html = page("/job/{job}", data, visit("/job/7", viewer=corridor, job="7"))
+    assert re.findall(r'<form method="post" action="([^"]+)"', html) == ["/ended"]
+
+
+def test_the_pages_have_the_weight_of_a_page():
+    assert len(page("/", look()).encode()) <= 30_000
+    assert (STATIC / "page.css").stat().st_size <= 10 << 10
+    assert sum(path.stat().st_size for path in STATIC.glob("*.js")) <= 45_000
+    assert len((STATIC / "live.js").read_text().splitlines()) <= 120
+
+
+def test_the_colours_are_those_of_the_reports():
+    names = {
+        "bg": "page",
+        "alt": "code",
+        "ink": "ink",
+        "soft": "soft",
+        "line": "rule",
+        "good": "good",
+        "bad": "bad",
+    }
+    names |= {"freeline": "outline", "on": "on_active"}
+    classes = {"active": "active", "held": "held-idle", "empty": "reserved-empty", "free": "free"}
+    classes |= {"external": "external", "down": "down"}
+    style = (STATIC / "page.css").read_text()
+    light, dark = (
+        dict(re.findall(r"--(\w+):(#\w+)", one)) for one in re.findall(r":root\{(.*?)\}", style)[:2]
+    )
+    for shown, palette in ((light, LIGHT), (dark, DARK)):
+        expected = {name: getattr(palette, field) for name, field in names.items()}
+        expected |= {name: palette.classes[kind] for name, kind in classes.items()}
+        assert {name: _long(shown[name]) for name in expected} == expected
+
+
+def _long(colour):
+    return "#" + "".join(2 * digit for digit in colour[1:]) if len(colour) == 4 else colour
