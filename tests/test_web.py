@@ -387,7 +387,7 @@ def test_the_command_finds_the_process_keeps_its_port_and_ends_it(tmp_path):
         assert second.port == first.port
         assert second.open(code).get("/").status == 200
         home.run("fgsched", "web", "--stop")
-        assert not [path for path in home.places.run.iterdir() if path.suffix in (".ctl", ".sock")]
+        assert not [path for path in home.paths.run.iterdir() if path.suffix in (".ctl", ".sock")]
 
 
 def test_a_restart_ends_every_session(tmp_path):
@@ -463,7 +463,7 @@ def _heard_by_another_user(path, data):
 @pytest.mark.root
 def test_another_user_has_no_word_with_the_process(page):
     home, _ = page
-    place = WebPlace(run=home.places.run)
+    place = WebPlace(run=home.paths.run)
     order = WebOrder(op="open", code=hashlib.sha256(b"x").hexdigest())
     assert _heard_by_another_user(place.control, msgspec.json.encode(order) + b"\n") == b""
     assert isinstance(place.ask(WebOrder(op="status")), WebStatus)
@@ -472,9 +472,9 @@ def test_another_user_has_no_word_with_the_process(page):
 def test_a_run_directory_that_others_can_change_is_refused(tmp_path):
     with living(tmp_path / "home") as home:
         home.client  # noqa: B018
-        home.places.run.chmod(0o722)
+        home.paths.run.chmod(0o722)
         refused = home.run("fgsched", "web")
-        home.places.run.chmod(0o700)
+        home.paths.run.chmod(0o700)
         assert refused.status in (4, 5)
 
 

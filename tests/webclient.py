@@ -102,5 +102,5 @@ def served(home: Home, *options: str) -> tuple[Web, str]:
     done = home.run("fgsched", "web", *options)
     assert done.status == 0, done
     address = re.search(r"http://127\.0\.0\.1:(\d+)/open\?c=(\S+)", done.out)
-    path = home.places.run / "web.sock" if "--socket" in options else None
+    path = home.paths.run / "web.sock" if "--socket" in options else None
     return Web(int(address[1]), path=path), address[2]

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from fgsched import __version__, protocol
-from fgsched.client import find_places
+from fgsched.client import find_paths
 from fgsched.domain.errors import BadUsage, Refused, Unreachable
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
@@ -55,7 +55,7 @@ def serve(options: WebCommand) -> str:
     """
     if options.status and options.stop:
         raise BadUsage("--status and --stop exclude each other")
-    place = find_webplace(find_places(), os.environ, os.geteuid())
+    place = find_webplace(find_paths(), os.environ, os.geteuid())
     if options.stop:
         return _stopped(place)
     if options.status:

@@ -128,7 +128,7 @@ class WebPlace(Struct, frozen=True, kw_only=True):
                 ) from None
 
 
-def find_webplace(places: Paths, environ: Mapping[str, str], uid: int) -> WebPlace:
+def find_webplace(paths: Paths, environ: Mapping[str, str], uid: int) -> WebPlace:
     """Return the place of a user's page: the run directory of the user's own controller.
 
     The directory is made if there is none, as it is where the host has a controller for all users.
@@ -137,7 +137,7 @@ def find_webplace(places: Paths, environ: Mapping[str, str], uid: int) -> WebPla
         StorageError: it cannot be made.
         NotPermitted: other users can change it.
     """
-    own = places.own(environ, uid)
+    own = paths.own(environ, uid)
     with written(own.state):
         own.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = placed(own, uid, boot_id()) if not os.path.lexists(own.run) or own.is_lost else own

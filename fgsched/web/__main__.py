@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from fgsched import protocol
-from fgsched.client import find_places
+from fgsched.client import find_paths
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.system.webplace import WebOptions, WebPlace, WebStatus, find_webplace, kept_port
 from fgsched.views.choices import me
@@ -33,14 +33,14 @@ def is_abandoned(used_at: float, streams: int, now: float, *, keep: bool) -> boo
 
 
 async def _serve(options: WebOptions, place: WebPlace, ready: int) -> None:
-    places = find_places()
+    paths = find_paths()
     sock = place.listener(place.http) if options.socket else loopback([kept_port(place), 0])
     port = 0 if options.socket else int(sock.getsockname()[1])
     if port:
         with suppress(OSError):
             place.port.write_text(f"{port}\n")
     guard = Guard(port)
-    app = WebApp(places, guard, Viewer(uid=os.geteuid(), name=me()))
+    app = WebApp(paths, guard, Viewer(uid=os.geteuid(), name=me()))
     live = app.live()
     server = PageServer(app.guarded, live.close)
 
@@ -78,7 +78,7 @@ def main() -> None:
     os.umask(0o077)
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        place = find_webplace(find_places(), os.environ, os.geteuid())
+        place = find_webplace(find_paths(), os.environ, os.geteuid())
         if place.locked() is None:
             os.write(ready, b'{"already":true}\n')
             return

@@ -70,9 +70,9 @@ PAGES = (
 class WebApp:
     """The pages of one user."""
 
-    def __init__(self, places: Paths, guard: Guard, viewer: Viewer) -> None:
-        self.reader = HostReader(places)
-        self.guard, self._places, self._viewer = guard, places, viewer
+    def __init__(self, paths: Paths, guard: Guard, viewer: Viewer) -> None:
+        self.reader = HostReader(paths)
+        self.guard, self._paths, self._viewer = guard, paths, viewer
         self._live: LivePages | None = None
         self.used_at = time.monotonic()  # of the last request with a session
         routes = [
@@ -96,7 +96,7 @@ class WebApp:
     def live(self) -> LivePages:
         """Return what changes open pages; it is made by the first caller in the event loop."""
         if self._live is None:
-            self._live = LivePages(self._places, self._look_again)
+            self._live = LivePages(self._paths, self._look_again)
         return self._live
 
     async def _look_again(self) -> HostLook:

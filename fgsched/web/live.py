@@ -34,9 +34,9 @@ RETRY = 2000  # milliseconds after which a browser opens a lost stream again
 class Subscription:
     """A thread that waits for events of the controller while pages are open."""
 
-    def __init__(self, places: Paths, note: Callable[[], None]) -> None:
+    def __init__(self, paths: Paths, note: Callable[[], None]) -> None:
         """`note` is called from the thread after each event, and when the controller comes or goes."""
-        self._places, self._note = places, note
+        self._paths, self._note = paths, note
         self._wanted = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -59,7 +59,7 @@ class Subscription:
                 time.sleep(_PAUSE)
 
     def _client(self) -> Client:
-        return Client(self._places, may_start=False, is_prompt=True, names_variables=False)
+        return Client(self._paths, may_start=False, is_prompt=True, names_variables=False)
 
     def _follow(self, client: Client, cursor: str) -> str:
         while self._wanted.is_set():
@@ -73,11 +73,11 @@ class Subscription:
 class LivePages:
     """The version of what pages show. It rises with each look while pages are open."""
 
-    def __init__(self, places: Paths, look: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, paths: Paths, look: Callable[[], Awaitable[object]]) -> None:
         """`look` reads the host again. To be made in the event loop."""
         self._look = look
         self._loop = asyncio.get_running_loop()
-        self._subscription = Subscription(places, self._note_from_thread)
+        self._subscription = Subscription(paths, self._note_from_thread)
         self._news, self._dirty = asyncio.Event(), asyncio.Event()
         self._made: dict[object, tuple[int, asyncio.Task[str]]] = {}  # pages by key, with their version
         self.version = 0

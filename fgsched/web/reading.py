@@ -63,8 +63,8 @@ _UNKNOWN = ExpectedStart()
 class HostReader:
     """Questions to the controller for all pages. A look is shared by pages that are read at the same time."""
 
-    def __init__(self, places: Paths, clock: Callable[[], float] = time.time) -> None:
-        self._places, self._clock = places, clock
+    def __init__(self, paths: Paths, clock: Callable[[], float] = time.time) -> None:
+        self._paths, self._clock = paths, clock
         self._history = LookHistory()
         self._lock = Lock()
         self._look: HostLook | None = None
@@ -78,7 +78,7 @@ class HostReader:
             return client.call(call, patience=PATIENCE)
 
     def _client(self) -> Client:
-        return Client(self._places, may_start=False, is_prompt=True, names_variables=False)
+        return Client(self._paths, may_start=False, is_prompt=True, names_variables=False)
 
     def is_changed(self) -> None:
         """Read the next look again, whatever its age: a form has changed the queue."""
