@@ -77,13 +77,20 @@ class BuildNative(build_ext):
 
 SHARE = {
     "bin": "build/front/*",
-    # directory below the prefix of the installation: files of the source or of the build
+    # directory below the prefix of the installation: patterns of files of the source or of the build
     "share/man/man1": "man/*.1",
     "share/man/man5": "man/*.5",
     "share/man/man8": "man/*.8",
     "share/bash-completion/completions": "build/completions/bash/*",
     "share/zsh/site-functions": "build/completions/zsh/*",
     "share/fish/vendor_completions.d": "build/completions/fish/*",
+    # the pages lie as in the source, so that their links lead to each other
+    "share/doc/fgsched": "README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CITATION.cff LICENSE llms.txt",
+    "share/doc/fgsched/docs": "docs/*.*",
+    "share/doc/fgsched/docs/design": "docs/design/*",
+    "share/doc/fgsched/docs/grafana": "docs/grafana/*",
+    "share/doc/fgsched/docs/pictures": "docs/pictures/*",
+    "share/doc/fgsched/examples": "examples/*",
 }
 
 
@@ -94,8 +101,11 @@ def write_completions() -> None:
 
 
 def data_files() -> list[tuple[str, list[str]]]:
-    """List the man pages and the completions with the directories where man and the shells expect them."""
-    found = {place: sorted(HERE.glob(files)) for place, files in SHARE.items()}
+    """List what man, the shells and `fgsched help` read, with the directories where they look."""
+    found = {
+        place: sorted(file for pattern in patterns.split() for file in HERE.glob(pattern) if file.is_file())
+        for place, patterns in SHARE.items()
+    }
     return [
         (place, [str(file.relative_to(HERE)) for file in files]) for place, files in found.items() if files
     ]

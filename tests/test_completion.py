@@ -131,6 +131,8 @@ VALUES = {
     "fgctl show job ''": ["1"],
     "fgctl show partition ''": ["main", "half_gpu"],
     "fgctl show gpu ''": ["0", "1"],
+    "fgsched help gloss": ["glossary"],
+    "fgsched help fgq": ["fgq"],
     "fgsub -p ha": ["half_gpu"],
     "fgsub -p main,ha": ["main,half_gpu"],
     "fgsub --partition = ha": ["half_gpu"],

@@ -89,13 +89,20 @@ def test_no_source_of_the_native_parts_and_nothing_of_the_tests_is_in_the_wheel(
     ]
 
 
-def test_every_page_and_completion_is_where_man_and_the_shells_look(names):
+def test_every_page_and_completion_is_where_man_the_shells_and_fgsched_help_look(names):
+    of_the_root = {f"doc/fgsched/{name}" for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")}
+    of_the_root |= {f"doc/fgsched/{name}" for name in ("SECURITY.md", "CITATION.cff", "LICENSE", "llms.txt")}
     data = {name.partition("/data/share/")[2] for name in names if ".data/data/share/" in name}
     pages = {f"man/man{path.suffix[1:]}/{path.name}" for path in (ROOT / "man").glob("*.[1-9]")}
     bash = {f"bash-completion/completions/{command}" for command in COMMANDS}
     zsh = {f"zsh/site-functions/_{command}" for command in COMMANDS}
     fish = {f"fish/vendor_completions.d/{command}.fish" for command in COMMANDS}
-    assert data == pages | bash | zsh | fish
+    documentation = {
+        f"doc/fgsched/{path.relative_to(ROOT)}"
+        for tree in ("docs", "examples")
+        for path in (ROOT / tree).rglob("*.*")
+    }
+    assert data == of_the_root | pages | bash | zsh | fish | documentation
 
 
 def test_the_commands_are_those_of_the_project_and_each_has_its_module(wheel, names):

@@ -27,6 +27,7 @@ fgtop           fgtop: watch GPUs and jobs, full screen
 fgwait          fgwait: wait for jobs at a terminal, with their progress, and exit as they did
 hint            tell a person at the submission that earlier runs used much less GPU memory
 logs            print the controller's log: from files or the journal (`fgsched logs`)
+pages           `fgsched help`: the pages that the installation has, and the manual
 policy          carry out the policies of the site: on jobs that do not use their GPUs
 posting         send a report by mail, as the options --to and --subject of fgreport ask
 processes       `fgctl pidinfo` and `fgctl adopt`: processes of jobs, and a process that becomes a job

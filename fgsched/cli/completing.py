@@ -51,6 +51,8 @@ def _of(context: click.Context, values: Values) -> Values:
 def _values_of(command: str, param: click.Parameter) -> Values | None:
     """Return the values of a parameter; None: they are not known."""
     if isinstance(param, click.Argument):
+        if param.name == "page":
+            return _pages
         return _jobs if _NAMES_A_JOB.search(param.metavar or "") else None
     if param.name in ("form", "names") and {"--format", "--Format"} & set(param.opts):
         return {"fgacct": _accounting_fields, "fgq": _queue_fields}.get(command)
@@ -111,6 +113,12 @@ def _queue_fields() -> Iterator[Value]:
     from fgsched.views.fields import COLUMNS
 
     yield from ((name, "") for column in COLUMNS for name in column.names[:1])
+
+
+def _pages() -> Iterator[Value]:
+    from fgsched.cli import pages
+
+    yield from ((name, "") for name in pages.names())
 
 
 def _fixed(*values: str) -> Values:

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.cli.command import CommandGroup, options_of, write
+from fgsched.cli.command import CommandGroup, options_of, output, write
 from fgsched.cli.simulating import simulate
 from fgsched.client import TAKE_OVER, Client, find_paths, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
@@ -368,6 +368,23 @@ def _completion(shell: str) -> None:
 
     names = slurmnames.own_in_path(os.environ)
     write(shells.all_at_once(shell, {name: slurmnames.command_line(name) for name in names}))
+
+
+@fgsched.command("help")
+@click.argument("page", required=False)
+def _help(page: str | None) -> None:
+    """List the pages of the documentation, or show one."""
+    from fgsched.cli import pages
+
+    documentation = pages.find()
+    if page is None:
+        write(pages.listed(documentation))
+    elif page in documentation.manuals:
+        pages.show_manual(documentation.manuals[page])
+    elif output().isatty():
+        click.echo_via_pager(pages.read(documentation, page))
+    else:
+        write(pages.read(documentation, page))
 
 
 @fgsched.command("slurm-names")
