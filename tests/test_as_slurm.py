@@ -101,6 +101,7 @@ def test_an_exclusive_job_of_a_host_without_gpus_has_none():
         (("--mem=4G",), {"SLURM_MEM_PER_NODE": "4096"}),
         (("--mem=0",), {}),
         (("--mem-per-cpu=2G",), {"SLURM_MEM_PER_CPU": "2048"}),
+        (("--open-mode=append",), {"SLURM_OPEN_MODE": "a"}),
     ],
 )
 def test_a_variable_of_an_option_is_there_only_if_the_option_was_given(argv, variables):
@@ -110,11 +111,9 @@ def test_a_variable_of_an_option_is_there_only_if_the_option_was_given(argv, var
 NEVER = {  # variables of sbatch(1), salloc(1) and srun(1) of 24.11 that are never set, and the reason
     **dict.fromkeys(
         word_list(
-            """SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_VERBOSE SLURM_CPU_FREQ_REQ
-            SLURM_DIST_PLANESIZE SLURM_GPU_FREQ SLURM_MEM_BIND SLURM_MEM_BIND_LIST
+            """SLURM_CPU_FREQ_REQ SLURM_DIST_PLANESIZE SLURM_GPU_FREQ SLURM_MEM_BIND SLURM_MEM_BIND_LIST
             SLURM_MEM_BIND_PREFER SLURM_MEM_BIND_SORT SLURM_MEM_BIND_TYPE SLURM_MEM_BIND_VERBOSE
-            SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_SOCKET SLURM_OVERCOMMIT SLURM_PROFILE
-            SLURM_THREADS_PER_CORE SBATCH_MEM_BIND SBATCH_MEM_BIND_LIST SBATCH_MEM_BIND_PREFER
+            SLURM_PROFILE SBATCH_MEM_BIND SBATCH_MEM_BIND_LIST SBATCH_MEM_BIND_PREFER
             SBATCH_MEM_BIND_TYPE SBATCH_MEM_BIND_VERBOSE SBATCH_THREADS_PER_CORE SLURM_JOB_LICENSES"""
         ),
         "its option is ignored",
@@ -147,7 +146,8 @@ OF_SLURM = """
 
 
 def test_each_variable_of_slurm_is_set_by_some_job_or_step_or_has_a_reason():
-    step = step_of(["-c2", "true"], {"FG_JOB_GPUS": "3"})
+    binding = ["--cpu-bind=map_cpu:0", "--ntasks-per-core=1", "--ntasks-per-socket=1", "--threads-per-core=1"]
+    step = step_of(["-c2", "--overcommit", *binding, "true"], {"FG_JOB_GPUS": "3"})
     variables = set(
         of_task(step, of_step(step, {"FG_JOB_ID": "7", "FG_JOB_NODELIST": "node"}, 0, ["0"]), 0, ["0"])
     )
@@ -160,6 +160,15 @@ def test_each_variable_of_slurm_is_set_by_some_job_or_step_or_has_a_reason():
     variables |= OF_BATCH_SHELL.keys() | {twin for twins in TWINS.values() for twin in twins}
     assert sorted(set(OF_SLURM.split()) - variables) == []
     assert sorted(variables & NEVER.keys()) == []
+
+
+def binding_variables(verbosity, kind, listed=""):
+    return {
+        "SLURM_CPU_BIND": f"{verbosity},{kind}{listed}",
+        "SLURM_CPU_BIND_VERBOSE": verbosity,
+        "SLURM_CPU_BIND_TYPE": kind,
+        "SLURM_CPU_BIND_LIST": listed,
+    }
 
 
 @pytest.mark.parametrize(
@@ -188,6 +197,26 @@ def test_a_task_sees_the_gpus_to_which_it_is_bound(words, environ, gpus, of_task
     assert step.gpus == gpus
     assert tuple(variables["CUDA_VISIBLE_DEVICES"] for variables in tasks) == of_tasks
     assert base.get("SLURM_GPUS_ON_NODE") == ("2" if words_of_gpus else None)
+
+
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        (("--gpus=a100:1",), {"SLURM_GPUS": "a100:1"}),
+        (("-n2", "--ntasks-per-node=2"), {"SLURM_NTASKS_PER_NODE": "2"}),
+        (("-n2", "--tasks-per-node=2"), {"SLURM_NTASKS_PER_NODE": "2"}),
+        (("--label", "-J", "x"), {"SLURM_LABELIO": "1", "SLURM_JOB_NAME": "x"}),
+        (("--cpu-bind=verbose,core",), binding_variables("verbose", "cores")),
+        (("--cpu-bind=no",), binding_variables("quiet", "none")),
+        (("-n2", "--cpu-bind=map_cpu:0,1"), binding_variables("quiet", "map_cpu:", "0,1")),
+        (("-n2", "--cpu-bind=mask_cpu:0x1,0xa"), binding_variables("quiet", "mask_cpu:", "1,A")),
+        (("--cpu-bind=rank",), {}),
+    ],
+)
+def test_a_step_has_the_variables_of_its_options(words, variables):
+    plain = of_step(step_of(["-n2", "true"], {}), {}, 0, [])
+    step = of_step(step_of(["-n2", *words, "true"], {}), {}, 0, [])
+    assert dict(step.items() - plain.items()) == variables
 
 
 @pytest.mark.parametrize(

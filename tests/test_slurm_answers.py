@@ -225,6 +225,7 @@ def test_a_refusal_is_in_the_words_of_slurm(site, monkeypatch, words, error):
         ("sacct -nXP -j 1,1.7,99 -o jobid,jobname", (0, "1|first\n", "")),
         ("scontrol show partition none", (1, "", "Partition none not found\n")),
         ("squeue -hj 99", (1, "", "slurm_load_jobs error: Invalid job id specified\n")),
+        ("squeue -hj 1 -o %i", (0, "", "")),
         ("squeue -hj 99,98", (0, "", "")),
         ("squeue -j 99,98 -o %i", (0, "JOBID\n", "")),
         ("squeue -hj 3,99 -o %i", (0, "3\n", "")),

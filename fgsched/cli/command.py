@@ -372,6 +372,21 @@ def run(command: click.Command) -> NoReturn:
     os._exit(status)
 
 
+def is_for_person() -> bool:
+    """Tell whether a person reads standard error."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def note(name: str, text: str) -> None:
+    """Print `fgq: text` to standard error; under a name of Slurm only to a person.
+
+    There it would be silent, and programs read both streams as one.
+    """
+    called = said_by(name)
+    if called.startswith("fg") or is_for_person():
+        click.echo(f"{called}: {text}", err=True)
+
+
 def warn(name: str, cause: str, remedy: str = "") -> None:
     """Print `fgq: error: cause` and the remedy to standard error; the exit status tells where that fails."""
     with suppress(OSError):

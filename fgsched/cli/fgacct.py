@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
-import click
 from msgspec import Struct
 
 from fgsched import protocol
 from fgsched.cli import steps, terminal
-from fgsched.cli.command import listed, run, said_by, warn, write
+from fgsched.cli.command import listed, note, run, said_by, warn, write
 from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.states import JobState
@@ -143,7 +142,7 @@ def _noted(
             client.call, protocol.Where(partition=partitions, account=accounts, qos=qos)
         )
     ):
-        click.echo(f"fgacct: note: {wrong.cause}. {wrong.remedy}", err=True)
+        note("fgacct", f"note: {wrong.cause}. {wrong.remedy}")
 
 
 def _filter(options: AccountOptions) -> Callable[[protocol.JobInfo], bool]:
@@ -196,11 +195,7 @@ def _window(options: AccountOptions, *, everything: bool) -> Window:
         since = 0.0
     elif states is not None:
         since = min(until, now)
-        click.echo(
-            f"{said_by('fgacct')}: note: -s without -S shows jobs in these states at one moment; "
-            "-S makes a window.",
-            err=True,
-        )
+        note("fgacct", "note: -s without -S shows jobs in these states at one moment; -S makes a window.")
     else:
         since = parse_time("midnight", now, past=True)
     if since > now and not options.endtime:

@@ -7,7 +7,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli import show
-from fgsched.cli.command import CommandGroup, options_of, output, run, said_by, warn, write
+from fgsched.cli.command import CommandGroup, note, options_of, output, run, warn, write
 from fgsched.cli.reservation import is_about_reservation, new_name, reservation_call
 from fgsched.client import Client, find_paths
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
@@ -70,7 +70,7 @@ def _each(call: Call[Outcomes]) -> int:
 def _reported(outcomes: Sequence[Outcome]) -> int:
     """Print the errors and the warnings; the largest exit status."""
     for text in dict.fromkeys(text for outcome in outcomes for text in outcome.warnings):
-        click.echo(f"{said_by('fgctl')}: warning: {text}", err=True)
+        note("fgctl", f"warning: {text}")
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     for error in errors:
         warn("fgctl", error.cause, error.remedy)
@@ -198,7 +198,7 @@ def _partition(verb: str, words: Sequence[str]) -> int:
     with Client(find_paths()) as client:
         answer = client.call(call)
     for warning in answer.warnings:
-        click.echo(f"fgctl: warning: {warning}", err=True)
+        note("fgctl", f"warning: {warning}")
     return Exit.DONE
 
 
@@ -249,9 +249,9 @@ def _reconfigure() -> None:
     with Client(find_paths()) as client:
         answer = client.call(protocol.Reconfigure())
     for name in answer.later:
-        click.echo(f"fgctl: {name} takes effect after the controller is restarted", err=True)
+        note("fgctl", f"{name} takes effect after the controller is restarted")
     for warning in answer.warnings:
-        click.echo(f"fgctl: warning: {warning}", err=True)
+        note("fgctl", f"warning: {warning}")
 
 
 @fgctl.command("top")

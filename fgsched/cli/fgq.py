@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from fgsched import protocol
-from fgsched.cli.command import listed, run, said_by, warn, write
+from fgsched.cli.command import listed, note, run, said_by, warn, write
 from fgsched.client import Client, find_paths
 from fgsched.domain.errors import Exit
 from fgsched.domain.states import JobState
@@ -148,7 +148,7 @@ def _account_for(
     if ended and not is_recent:
         which = choices.spelled(name for name in missing if name not in unknown)
         how = next(iter(ended.values())).value if len(ended) == 1 else "over"
-        click.echo(f"{said_by('fgq')}: {which}: {how}; see fgacct -j {which}", err=True)
+        note("fgq", f"{which}: {how}; see fgacct -j {which}")
     if not unknown:
         return Exit.DONE
     if said_by("fgq") == "squeue":

@@ -18,7 +18,7 @@ import click
 from msgspec import structs
 
 from fgsched import protocol
-from fgsched.cli.command import Command, OptionsCommand, leave, run, said_by, write
+from fgsched.cli.command import Command, OptionsCommand, is_for_person, leave, run, said_by, write
 from fgsched.client import UNCHANGED, Client, find_paths
 from fgsched.codec import encode
 from fgsched.domain.errors import BadUsage, FgschedError, OurFault, Refused, Unreachable
@@ -158,11 +158,6 @@ def line_of(words: Sequence[str], process: Process) -> SubmitLine:
 
 def _fact(question: LineQuestion, process: Process) -> LineFact:
     return LineFact(question=question, words=questions.answer(question, process))
-
-
-def is_for_person() -> bool:
-    """Tell whether a person reads standard error."""
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def is_long(line: SubmitLine) -> bool:

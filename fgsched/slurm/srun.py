@@ -15,6 +15,7 @@ from fgsched.slurm.step import (
     GpuBinding,
     SrunStep,
     StepRefused,
+    by_option,
     read_binding,
     read_gpu_binding,
     read_programs,
@@ -71,8 +72,7 @@ def step_of(words: Sequence[str], environ: Mapping[str, str]) -> SrunStep:
         quiet="quiet" in step,
         terminal="pty" in step,
         name=step.get("job-name", os.path.basename(command[0])),
-        per_gpu=step.get("ntasks-per-gpu", ""),
-        job_name=typed.get("job-name", ""),
+        variables=by_option(step),
         enters=_enters(step, environ),
     )
 

@@ -79,8 +79,7 @@ class SrunStep(Struct, frozen=True, kw_only=True):
     is_exact: bool = False  # has only the CPUs of its tasks
     distribution: str = ""  # "": that of Slurm
     gpus_each: int = 0  # of each task, if an option or the job said so
-    per_gpu: str = ""  # number of tasks for each GPU, if that was said
-    job_name: str = ""  # the value of --job-name
+    variables: Mapping[str, str] = {}  # of its options
     overlaps: bool = False  # shares CPUs and GPUs with other steps
     label: bool = False
     output: str = ""  # pattern; "": that of srun
@@ -248,8 +247,8 @@ def of_step(step: SrunStep, environ: Mapping[str, str], number: int, gpus: list[
         "SLURM_OOM_KILL_STEP": "0",
         "SLURM_UMASK": f"{umask():04o}",
         "SLURM_CLUSTER_NAME": "fgsched",
-        **({"SLURM_JOB_NAME": step.job_name} if step.job_name else {}),
-        **({"SLURM_NTASKS_PER_TRES": step.per_gpu} if step.per_gpu else {}),
+        **step.variables,
+        **_of_binding(step.binding),
         **_of_cpus(step),
         **_of_gpus(gpus, environ),
         **_of_tres(step),
@@ -257,6 +256,54 @@ def of_step(step: SrunStep, environ: Mapping[str, str], number: int, gpus: list[
 
 
 _OF_OTHER_STEPS = ("SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "SLURM_TRES_PER_TASK", "SLURM_TRES_BIND")
+
+
+_OF_OPTIONS = {  # srun's output variables, each set if its option was given
+    **{
+        name: f"SLURM_{name.upper().replace('-', '_')}"
+        for name in (
+            "job-name",
+            "gpus",
+            "gpus-per-node",
+            "ntasks-per-node",
+            "ntasks-per-core",
+            "ntasks-per-socket",
+            "threads-per-core",
+            "overcommit",
+        )
+    },
+    "tasks-per-node": "SLURM_NTASKS_PER_NODE",
+    "ntasks-per-gpu": "SLURM_NTASKS_PER_TRES",
+    "label": "SLURM_LABELIO",
+}
+
+
+def by_option(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that Slurm gives the tasks of a step for the options that were used."""
+    return {_OF_OPTIONS[name]: text or "1" for name, text in options.items() if name in _OF_OPTIONS}
+
+
+_PLURAL = {
+    "no": "none",
+    **{unit: f"{unit}s" for unit in ("socket", "core", "thread", "ldom", "board")},
+}
+
+
+def _of_binding(binding: TaskBinding) -> dict[str, str]:
+    """Return the variables of --cpu-bind; there are none of words that Slurm ignores."""
+    kind, colon, listed = binding.text.partition(":")
+    kind = _PLURAL.get(kind, kind)
+    if not kind or kind.startswith("rank"):
+        return {}
+    masks = [f"{int(word, 16):X}" for word in listed.split(",")] if kind == "mask_cpu" else []
+    listed = ",".join(masks) or listed
+    verbosity = "verbose" if binding.verbose else "quiet"
+    return {
+        "SLURM_CPU_BIND": f"{verbosity},{kind}{colon}{listed}",
+        "SLURM_CPU_BIND_VERBOSE": verbosity,
+        "SLURM_CPU_BIND_TYPE": f"{kind}{colon}",
+        "SLURM_CPU_BIND_LIST": listed,
+    }
 
 
 def _usual_distribution(step: SrunStep) -> str:

@@ -704,6 +704,8 @@ def by_option(settings: Settings, request: Request) -> dict[str, str]:
             variables[_OF_OPTIONS[name]] = setting.text
         elif name in _IN_MEBIBYTES and setting.value.size:
             variables[_IN_MEBIBYTES[name]] = str(setting.value.size >> 20)
+        elif name == "open-mode":  # srun reads it for the files of a step
+            variables["SLURM_OPEN_MODE"] = setting.text[:1]
     return variables
 
 

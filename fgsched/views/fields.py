@@ -38,6 +38,11 @@ def _or_null(value: Any) -> Any:
     return value or None
 
 
+def _over_subscribe(task_cpus: int) -> str:
+    """Return whether a job shares the host: an exclusive one has CPUs for its tasks, and all of the host."""
+    return "NO" if task_cpus else "OK"
+
+
 def _or_zero(value: Any) -> Any:
     return value or 0
 
@@ -1058,7 +1063,6 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     ],
     "cpus": [
         _queue("CPUS", "NumCPUs", "C"),
-        _queue("OVER_SUBSCRIBE", "OverSubscribe Shared", "h", lambda cpus: "OK"),
         _accounts("NCPUS", 10),
         _accounts("ReqCPUS", 8),
         _key("json", "req_cpus"),
@@ -1067,6 +1071,10 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _key("squeue", "billable_tres", _float),
         _key("sacct", "required.CPUs"),
         _pair("NumCPUs"),
+    ],
+    "task_cpus": [  # of an exclusive job
+        _queue("OVER_SUBSCRIBE", "OverSubscribe Shared", "h", _over_subscribe),
+        _scontrol("OverSubscribe", _over_subscribe),
     ],
     view.least_cpus: [
         _queue("MIN_CPUS", "MinCPUs MaxCPUs", "c"),
@@ -1767,7 +1775,7 @@ _END = """
     MinCPUsNode MinMemoryNode MinTmpDiskNode=0
     Features DelayBoot=00:00:00
     Reservation
-    OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)
+    OverSubscribe Contiguous=0 Licenses=(null) Network=(null)
     Command
     WorkDir
     Comment

@@ -505,11 +505,11 @@ def tres_of_job(job: JobInfo) -> str:
     return ",".join(tres(job, share, {type_of_gpu(job.gpu_type): share} if job.gpu_type else {}))
 
 
-@reads(*_TRES, "state", share_by_type, allocated_share)
+@reads(*_TRES, "state", "attempt", share_by_type, allocated_share)
 def held_tres(job: JobInfo) -> str:
-    """Return the resources that a job holds, in the order of scontrol; "": none."""
+    """Return the resources that a job holds, or held at its end, in the order of scontrol; "": none."""
     listed = ",".join(tres(job, allocated_share(job), share_by_type(job)))
-    return listed if job.state.holds else ""
+    return listed if job.state.holds or (job.state.is_final and job.attempt) else ""
 
 
 @reads(*_TRES, requested_share)

@@ -42,6 +42,9 @@ VARYING = (  # differences between any two runs, and their replacements
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "TIME"),
     (r"\b(SLURM_JOB_START_TIME|SLURM_JOB_END_TIME)=\d+", r"\1=TIME"),
     (r"\b(SLURM\w*_PORT|SLURM_TASK_PID|SLURM_PRIO_PROCESS|SLURM_JOB_[UG]ID)=\d+", r"\1=NUMBER"),
+    (r"(?m)^( +)(Priority=|RunTime=00:00:0)\d+", r"\1\2NUMBER"),
+    (r"mem=500G,", ""),  # of a job without --mem: all of the memory, or no limit
+    (r"MinMemoryNode=500G", "MinMemoryNode=0"),
     (r"10\.9\.9\.1", "127.0.0.1"),
     (r"\b(ann|root)\b", "USER"),
     (r"\bUSER\(\d+\)", "USER(ID)"),
@@ -117,7 +120,7 @@ def real_slurm(root: Path, work: Path) -> Iterator[Side]:
     enter = f"""set -e; mount --make-rprivate /; mount -t tmpfs tmpfs {work}; cd {work}; mkdir upper work root
         mount -t overlay overlay -o lowerdir={root},upperdir={work}/upper,workdir={work}/work root; cd root
         cp {HERE}/cluster root/; mkdir -p old home/ann/here; cp {HERE}/prelude {HERE}/probe home/ann/
-        chown -R 1000:1000 home/ann; mount --rbind /dev dev
+        cp {HERE}/headed home/ann/; chown -R 1000:1000 home/ann; mount --rbind /dev dev
         pivot_root . old; mount -t proc proc proc; umount -l /old; cd /; exec bash /root/cluster {HOST}"""
     names = ["unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--net", "--kill-child", "bash", "-c"]
     path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TERM": "dumb", "TZ": "UTC"}
@@ -142,7 +145,7 @@ def fgsched(work: Path) -> Iterator[Side]:
     programs = Path(sys.executable).parent
     (work / "fg").mkdir(mode=0o700)
     (work / "here").mkdir()
-    for name in ("prelude", "probe"):
+    for name in ("prelude", "probe", "headed"):
         shutil.copy(HERE / name, work)
     (work / "fg/fgsched.toml").write_text(SITE)
     install = [programs / "fgsched", "slurm-names", "--install", work / "names"]
