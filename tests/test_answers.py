@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from awaiting import PATIENCE
 from fgsched import protocol
-from fgsched.domain.errors import BadUsage
+from fgsched.cli.fgsched import fgsched
+from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.text import BadValue
 from fgsched.domain.times import parse_time
 from fgsched.system import logins
@@ -134,6 +136,14 @@ def test_each_line_that_once_got_no_answer_gets_one(lab, line):
         assert (done.out, done.err) == ("", "")
     if answer is TAKEN:
         assert done.err == ""
+
+
+def test_a_user_who_asks_for_the_log_of_the_host_is_told_what_shows_the_lines_about_own_jobs(monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    refused = CliRunner().invoke(fgsched, ["logs", "--system"], prog_name="fgsched")
+    assert refused.exit_code == Exit.NOT_PERMITTED
+    assert "--system is for root\n" in refused.output
+    assert "fgctl show log shows the lines about your jobs." in refused.output
 
 
 def test_a_label_that_no_site_defines_is_told_once(home):
