@@ -104,7 +104,7 @@ def test_the_first_page_says_what_is_charged_and_what_comes_next():
     assert (shown.first.id, shown.starts) == ("41098", "by 15:23, likely 14:43")
     assert [row.id for row in shown.next] == ["41098", "41099", "41130"]
     assert shown.next[0].by == "15:23"
-    assert (shown.more_next, shown.more_own) == (19, 1)
+    assert (shown.more_next, shown.more_own, shown.title) == (19, 1, "21 PD")
 
 
 def test_own_jobs_are_listed_with_their_use():

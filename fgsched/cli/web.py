@@ -12,6 +12,7 @@ from importlib.util import find_spec
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched import __version__, protocol
 from fgsched.client import find_paths
@@ -29,6 +30,7 @@ _INSTALL = (
     "Install them: pip install 'fgsched[web]'\n"
     "On Debian and Ubuntu: apt install python3-starlette python3-uvicorn"
 )
+_TIME_FORMATS = ("FG_TIME_FORMAT", "SLURM_TIME_FORMAT")  # without them, times of today have no date
 _START = 30.0  # seconds that the process has for its start
 _STOP = 10.0  # seconds that it has for its end
 _PAUSE = 0.05  # seconds between two looks
@@ -103,6 +105,8 @@ def _present(place: WebPlace) -> WebStatus | None:
 def _start(options: WebOptions, place: WebPlace) -> None:
     """Start the process in its own session. A second one that starts at the same time ends by itself."""
     read_end, write_end = os.pipe()
+    added = {} if any(map(os.environ.get, _TIME_FORMATS)) else {_TIME_FORMATS[0]: "relative"}
+    options = replace(options, added=tuple(added))
     with written(place.log):
         log = os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     child = subprocess.Popen(
@@ -112,7 +116,7 @@ def _start(options: WebOptions, place: WebPlace) -> None:
         stdout=log,
         stderr=log,
         cwd="/",
-        env=put_aside(os.environ),
+        env={**put_aside(os.environ), **added},
         start_new_session=True,
     )
     os.close(write_end)

@@ -35,6 +35,7 @@ class WebOptions(Struct, frozen=True, kw_only=True):
 
     socket: bool = False  # listen at a Unix socket instead of a port of this host
     keep: bool = False  # do not end without an open page
+    added: tuple[str, ...] = ()  # variables of this process that its jobs must not have
 
 
 class WebOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -75,6 +75,8 @@ def _say(ready: int, status: WebStatus) -> None:
 def main() -> None:
     """Run the process. The lock is held until its end."""
     ready, options = int(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=WebOptions)
+    for name in options.added:
+        os.environ.pop(name, None)
     os.umask(0o077)
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
     try:

@@ -221,10 +221,11 @@ def _plots(data: JobData, visit: Visit) -> list[Plot]:
     share = view.allocated_share(data.job) / 10_000 or 1.0
     memory = sum(part.memory for part in data.job.allocated)
     scale = f"0–{words.gib(memory)}"
-    return [
+    plots = [
         _plot("GPU time", points, [_part(point.sm, share) for point in points], "0–100 % of its share"),
         _plot("GPU memory", points, [_part(point.memory, memory) for point in points], scale),
     ]
+    return [plot for plot in plots if plot.lines]
 
 
 def _part(value: float | None, whole: float) -> float | None:
@@ -238,7 +239,7 @@ def _plot(title: str, points: Sequence[Point], values: Sequence[float | None], s
         for point, value in zip(points, values, strict=True)
     ]
     known = [value for value in values if value is not None]
-    mean = f"mean {100 * sum(known) / len(known):.0f} % of {scale}" if known else "not measured"
+    mean = f"mean {100 * sum(known) / len(known):.0f} % of {scale}" if known else ""
     return Plot(
         title=f"{title}, last {words.span(end - begin)}",
         lines=polyline(drawn),

@@ -1,5 +1,6 @@
 """The first page: the user's jobs, the GPUs to scale, and who starts next."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,6 +56,7 @@ class NowPage(Struct, frozen=True, kw_only=True):
     lede: str
     first: OwnRow | None  # the own job that starts next
     starts: str  # when, as a clause
+    title: str  # the states of own jobs, such as "1 R 2 PD"
     counts: str  # sentence about own jobs
     own: Sequence[OwnRow]
     more_own: int
@@ -75,6 +77,7 @@ def context(look: HostLook, visit: Visit) -> NowPage:
         lede=_lede(state),
         first=None if first is None else _own(frame, first, look, visit),
         starts="" if first is None else words.starts(look.of(first.id), visit.now),
+        title=_title(own),
         counts=_counts(own),
         own=[_own(frame, job, look, visit) for job in own[:_MOST_OWN]],
         more_own=max(0, len(own) - _MOST_OWN),
@@ -95,6 +98,11 @@ def _lede(state: Status) -> str:
 def _order(job: JobInfo) -> tuple[bool, bool, float, int]:
     """Sort running jobs first, then pending jobs by priority, then ended jobs."""
     return job.state.is_final, job.state is JobState.PENDING, -(job.priority or 0.0), job.id
+
+
+def _title(own: Sequence[JobInfo]) -> str:
+    codes = Counter(job.state.code for job in own if not job.state.is_final)
+    return " ".join(f"{count} {code}" for code, count in codes.items())
 
 
 def _counts(own: Sequence[JobInfo]) -> str:
