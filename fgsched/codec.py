@@ -176,16 +176,16 @@ def _path_to(value: Any, is_bad: Callable[[str], bool]) -> str:
     The path is built only after the text is found: building it for every value would take quadratic time.
     """
     if isinstance(value, dict):
-        for key, member in value.items():
-            if is_bad(key) or (isinstance(member, str) and is_bad(member)):
+        for key, element in value.items():
+            if is_bad(key) or (isinstance(element, str) and is_bad(element)):
                 return f".{quoted(key)[1:-1]}"
-            if path := _path_to(member, is_bad):
+            if path := _path_to(element, is_bad):
                 return f".{quoted(key)[1:-1]}{path}"
     elif isinstance(value, list):
-        for place, member in enumerate(value):
-            if isinstance(member, str) and is_bad(member):
+        for place, element in enumerate(value):
+            if isinstance(element, str) and is_bad(element):
                 return f"[{place}]"
-            if path := _path_to(member, is_bad):
+            if path := _path_to(element, is_bad):
                 return f"[{place}]{path}"
     return ""
 

@@ -151,7 +151,7 @@ class About(Struct, frozen=True, kw_only=True):
     pid: int
     mode: str
     state: str  # directory
-    run: str  # directory
+    run_dir: str
     source: str  # of the GPUs: that of a vendor, or none
     note: str
     enforce: str  # default enforcement level of jobs
@@ -389,7 +389,7 @@ class Flags(Struct, frozen=True, kw_only=True, omit_defaults=True):
     test: bool = False
 
 
-class LineRead(Struct, frozen=True, kw_only=True):
+class ParsedLine(Struct, frozen=True, kw_only=True):
     """The fields of a `Batch` that was read from a command line."""
 
     requests: Sequence[Request]
@@ -406,7 +406,7 @@ class LineSubmitted(Struct, frozen=True, kw_only=True):
     out: str = ""  # text for standard output
     err: str = ""  # text for standard error
     questions: list[LineQuestion] = []  # to be answered when the line is sent again
-    read: LineRead | None = None  # to be sent by the client: as a trial, or to the filter of the site
+    parsed: ParsedLine | None = None  # to be sent by the client: as a trial, or to the filter of the site
     refusal: Problem | None = None  # why the job was not submitted, after `err`
     flags: Flags = Flags()
     hint: str = ""  # name of the job, if a person should learn about its last runs

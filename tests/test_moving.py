@@ -469,7 +469,7 @@ def test_a_task_moves_only_after_all_of_its_array_is_over(world):
     found = world.store.tasks.sum(array)
     assert (found.rows, found.over, found.completed) == (2, 2, 1)
     assert world.store.tasks.get(array, 0).job.id == array + 1
-    assert world.store.tasks.last_of(ANN[0]) == array
+    assert world.store.tasks.last_submission_of(ANN[0]) == array
 
 
 def test_a_job_stays_as_long_as_another_one_depends_on_it(world):

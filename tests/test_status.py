@@ -77,7 +77,7 @@ STATUS = Status(
     jobs={"RUNNING/gpu": 6, "PENDING/gpu": 20, "PENDING/long": 2},
     running=6,
     waiting=22,
-    startable=7,
+    startable_jobs=7,
     next=(
         WaitingJob(user="ann", asked="1 GPU", start=AT + 3120),
         WaitingJob(user="lucia", asked="0.6 GPU", start=AT + 40_000),

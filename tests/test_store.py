@@ -268,7 +268,7 @@ def test_the_submissions_of_a_transaction_are_inserted_together_and_are_all_ther
     "sees",
     [
         lambda store, job: store.past(job.id).job == job,
-        lambda store, job: store.tasks.last_of(1) == job.id,
+        lambda store, job: store.tasks.last_submission_of(1) == job.id,
         lambda store, job: store.save(job, job.changed(held="user"), now=6.0),
         lambda store, job: store.material(job.id)[0] == b"#!/bin/sh\n",
         lambda store, job: store._db.executemany("UPDATE job SET note = ? WHERE id = 3", ["x"]).rowcount == 1,

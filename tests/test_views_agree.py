@@ -123,7 +123,7 @@ def test_the_next_to_start_are_the_same_in_every_view_and_no_held_or_dependent_j
     shown = [(row[1]["text"], row[5]["text"].startswith("not before")) for row in part["rows"]]
     assert shown == [("user901", False), ("user905", True), ("user903", False)]
     assert [one.user for one in status.next] == [user for user, _ in shown]
-    assert (status.waiting, status.startable) == (6, 3)
+    assert (status.waiting, status.startable_jobs) == (6, 3)
     assert re.search(r"(?s)user901.*?by \d\d:\d\d.*?user905.*?from \d\d:\d\d", wall_page(status))
     held = state_of(Answers(gpus=CARDS, jobs=jobs[1:2]), {}, NOW, "hopper")
     assert "All are held or wait for other jobs." in wall_page(held)

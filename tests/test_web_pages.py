@@ -54,7 +54,7 @@ ABOUT = protocol.About(
     **{
         name: ""
         for name in (
-            *("version", "mode", "state", "run", "source", "note", "enforce", "fence", "host", "preload"),
+            *("version", "mode", "state", "run_dir", "source", "note", "enforce", "fence", "host", "preload"),
             *("host_memory_held_by", "host_memory_note", "pids_note", "run_space_note", "preload_note"),
             *("other_gpus", "watchdog"),
         )

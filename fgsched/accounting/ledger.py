@@ -504,7 +504,7 @@ class LedgerReader:
         row = next(self._ask("sum_of_array", array=array))
         return row["count"], int(row["completed"]), row["started_at"]
 
-    def last_of(self, uid: int) -> int | None:
+    def last_submission_of(self, uid: int) -> int | None:
         """Return the id of the last submission of a user, a job or an array, or None."""
         owners = [row["id"] for row in self._ask("owners_of_uid", uid=uid)]
         ids = [row["id"] for owner in owners for row in self._ask("last_of_owner", owner=owner)]

@@ -30,8 +30,8 @@ from fgsched.protocol import (
     Flags,
     LineFact,
     LineQuestion,
-    LineRead,
     LineSubmitted,
+    ParsedLine,
     Ping,
     SubmitLine,
     Test,
@@ -272,11 +272,11 @@ def _sent(line: Sequence[str]) -> int:
             write(answer.out)
             return 0
         if answer.flags.test:
-            assert answer.read is not None
-            return _test(client, answer.read)
+            assert answer.parsed is not None
+            return _test(client, answer.parsed)
         ids = range(answer.first, answer.first + 1)
-        if answer.read is not None:
-            ids = _submit(client, key, answer.read)
+        if answer.parsed is not None:
+            ids = _submit(client, key, answer.parsed)
         return _finish(client, ids, answer.flags, answer.hint)
 
 
@@ -300,17 +300,17 @@ def _read_here(client: Client, key: SubmissionKey, line: Sequence[str], process:
         write("".join(map(explained, jobs)))
         return 0
     with _placed(jobs):
-        line_read = LineRead(**parts(jobs))
+        parsed_line = ParsedLine(**parts(jobs))
         if flags.test:
-            return _test(client, line_read)
-        ids = _submit(client, key, line_read)
+            return _test(client, parsed_line)
+        ids = _submit(client, key, parsed_line)
     hint = is_single_for_person and site.hints and wants_hint(jobs[0], os.environ)
     return _finish(client, ids, flags, jobs[0].submission.request.name if hint else "")
 
 
-def _submit(client: Client, key: SubmissionKey, line_read: LineRead) -> range:
+def _submit(client: Client, key: SubmissionKey, parsed_line: ParsedLine) -> range:
     """Submit what was read, and return the ids of the jobs."""
-    answer = key.submit(client, protocol.Submit(**structs.asdict(line_read), key=new_key(time.time())))
+    answer = key.submit(client, protocol.Submit(**structs.asdict(parsed_line), key=new_key(time.time())))
     text = warnings((), said_by("fgsub"), answer.warnings, is_for_person=is_for_person())
     click.echo(text, err=True, nl=False)
     return range(answer.first, answer.first + answer.count)
@@ -339,12 +339,12 @@ def _placed(jobs: "Sequence[Prepared]") -> Iterator[None]:
         raise
 
 
-def _test(client: Client, line_read: LineRead) -> int:
+def _test(client: Client, parsed_line: ParsedLine) -> int:
     """Print on standard error, as sbatch does, when and where each job would start."""
     from fgsched.cli.prospects import tested
 
     name = said_by("fgsub")
-    answer = client.call(Test(**structs.asdict(line_read), key=new_key(time.time())), patience=60)
+    answer = client.call(Test(**structs.asdict(parsed_line), key=new_key(time.time())), patience=60)
     for job in answer.jobs:
         first, *others = tested(job)
         click.echo("\n".join([f"{name}: {first}", *others]), err=True)

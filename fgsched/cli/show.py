@@ -97,7 +97,7 @@ def _settings(about: protocol.About) -> Group:
     """Return the settings of the running controller, one a line."""
     settings = {
         **{"version": about.version, "mode": about.mode, "host": about.host, "pid": about.pid},
-        **{"source": about.source, "state": about.state, "run": about.run},
+        **{"source": about.source, "state": about.state, "run": about.run_dir},
     }
     from fgsched.config.keys import KEYS
 

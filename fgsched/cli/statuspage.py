@@ -203,7 +203,7 @@ def state_of(answers: Answers, kinds: Kinds, now: float, host: str) -> Status:
         jobs=dict(counts),
         running=running,
         waiting=waiting,
-        startable=len(following),
+        startable_jobs=len(following),
         next=tuple(_waiting(job, starts.get(job.id, ExpectedStart())) for job in following[:_MOST_NEXT]),
     )
 

@@ -187,10 +187,10 @@ class PastJobs:
         with self._reading() as reader:
             return reader.sampled_until() if reader else None
 
-    def last_of(self, uid: int) -> int | None:
+    def last_submission_of(self, uid: int) -> int | None:
         """Return the id of the last submission of a user, or None. Raises Unreadable."""
         with self._reading() as reader:
-            return reader.last_of(uid) if reader else None
+            return reader.last_submission_of(uid) if reader else None
 
     def steps(self, job_id: int) -> list[Step]:
         """Return the state changes of a job, in order. Raises Unreadable."""

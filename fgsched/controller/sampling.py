@@ -96,7 +96,7 @@ class Sampling:
         """Return the name of a user; "uid 1000" until it is known."""
         return self._user_names.name(uid)
 
-    def now(self, job: Job) -> list[OnGpu]:
+    def use_now(self, job: Job) -> list[OnGpu]:
         """Return the use of each GPU by a running job in the last look."""
         charged = {
             gpu_allocation.uuid: gpu_allocation.gpu

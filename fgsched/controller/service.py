@@ -304,7 +304,7 @@ class Controller:
         return Live(
             self._gputime.mechanism,
             usage=sampled.of,
-            now=self._sampling.now,
+            use_now=self._sampling.use_now,
             srun_steps=self._launcher.steps,
             oom_kills=self._launcher.oom_kills,
             refusal=partial(regions.refusal, str(self._launcher.run.path)),

@@ -517,7 +517,7 @@ def files(request: Request, values: PatternValues) -> Files:
     """Return the files of a request for one job, with patterns replaced."""
 
     def path(pattern: str) -> str:
-        return _path(request.chdir, expand(pattern, values))
+        return _absolute_path(request.chdir, expand(pattern, values))
 
     out = path(request.output)
     error = path(request.error) if request.error else out
@@ -539,6 +539,6 @@ def _pattern_values(job: Job, gpus: AssignedGpus, site: LaunchContext, home: str
     )
 
 
-def _path(directory: str, name: str) -> str:
+def _absolute_path(directory: str, name: str) -> str:
     """Make a name relative to the job's directory absolute, without access to the disk."""
     return name if name.startswith("/") else f"{directory.rstrip('/')}/{name}"

@@ -82,19 +82,19 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
 def for_slurm(proposal: Proposal) -> Proposal:
     """Return a proposal for a script with #SBATCH headers, in the forms that Slurm has for its options."""
-    spelled = {token: _of_slurm(token) for token in proposal.tokens}
+    spelled = {token: _slurm_spelling(token) for token in proposal.tokens}
     reasons = proposal.reasons
-    for token, of_slurm in spelled.items():
-        reasons = tuple(reason.replace(token, of_slurm) for reason in reasons)
+    for token, slurm_option in spelled.items():
+        reasons = tuple(reason.replace(token, slurm_option) for reason in reasons)
     return replace(proposal, mark="#SBATCH", tokens=tuple(spelled.values()), reasons=reasons)
 
 
-def _of_slurm(token: str) -> str:
+def _slurm_spelling(token: str) -> str:
     """Return an option as Slurm spells it; --gpu-mem has no other form."""
-    name, _, value = token.partition("=")
+    name, _, option_value = token.partition("=")
     if name == "--gpus":
-        return "--gres=none" if value == "0" else f"--gres=gpu:{value}"
-    return f"{name}={value.removesuffix('h')}:00:00" if name == "--time" else token
+        return "--gres=none" if option_value == "0" else f"--gres=gpu:{option_value}"
+    return f"{name}={option_value.removesuffix('h')}:00:00" if name == "--time" else token
 
 
 def hours_up(seconds: float) -> int:

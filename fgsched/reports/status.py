@@ -156,7 +156,7 @@ class Status(Struct, frozen=True, kw_only=True):
     running: int = 0
     waiting: int = 0
     next: tuple[WaitingJob, ...] = ()  # pending jobs, the next to start first
-    startable: int = 0  # pending jobs that are neither held nor dependent
+    startable_jobs: int = 0  # pending jobs that are neither held nor dependent
 
     @property
     def charged(self) -> float:
@@ -240,8 +240,8 @@ def kinds_of(reader: ReportReader, now: float) -> dict[tuple[int, str], TimeClas
     `now` is in epoch seconds. A minute that began more than five minutes ago does not count.
     """
     kinds: dict[tuple[int, str], TimeClass] = {}
-    for row in reader.ask("last_minute", since=now - _RECENT):
-        kinds[row["job"], row["uuid"]] = _largest((row["active"], row["held"], row["empty"]))
+    for minute in reader.ask("last_minute", since=now - _RECENT):
+        kinds[minute["job"], minute["uuid"]] = _largest((minute["active"], minute["held"], minute["empty"]))
     return kinds
 
 
@@ -494,7 +494,7 @@ def wall_page(status: Status) -> str:
         colours=variables(DARK),
         two=len(status.gpus) > _COLUMN,
         next=[(cut(job.user, _NAME), job.asked, _start_of(job, status)) for job in status.next[:_NEXT]],
-        more=max(0, status.startable - _NEXT),
+        more=max(0, status.startable_jobs - _NEXT),
         classes=status.classes(),
         blocks=blocks,
         down_mark=down_mark,

@@ -45,7 +45,7 @@ class Association(NamedTuple):
     default: str = ""  # the user's default account
 
 
-def _count(number: int) -> str:
+def _number_or_blank(number: int) -> str:
     return str(number) if number else ""
 
 
@@ -60,15 +60,15 @@ _ASSOCIATION = (
     TableColumn("Partition", lambda row: "", width=10),
     TableColumn("Share", lambda row: row.shares, width=9),
     TableColumn("Priority", lambda row: "", width=10),
-    TableColumn("GrpJobs", lambda row: _count(row.limits.running), width=7),
+    TableColumn("GrpJobs", lambda row: _number_or_blank(row.limits.running), width=7),
     TableColumn("GrpTRES", lambda row: "", width=13),
     TableColumn("GrpSubmit", lambda row: "", width=9),
     TableColumn("GrpWall", lambda row: "", width=11),
     TableColumn("GrpTRESMins", lambda row: _minutes(row.limits), width=13),
-    TableColumn("MaxJobs", lambda row: _count(row.limits.running), width=7),
+    TableColumn("MaxJobs", lambda row: _number_or_blank(row.limits.running), width=7),
     TableColumn("MaxTRES", lambda row: "", width=13),
     TableColumn("MaxTRESPerNode", lambda row: "", width=14),
-    TableColumn("MaxSubmit", lambda row: _count(row.limits.pending), width=9),
+    TableColumn("MaxSubmit", lambda row: _number_or_blank(row.limits.pending), width=9),
     TableColumn("MaxWall", lambda row: "", width=11),
     TableColumn("MaxTRESMins", lambda row: "", width=13),
     TableColumn("QOS", lambda row: "normal", width=20),
@@ -105,13 +105,13 @@ _QOS = (
     TableColumn("UsageThres", lambda row: "", width=10),
     TableColumn("UsageFactor", lambda row: "1.000000", width=11),
     TableColumn("GrpTRES", lambda row: "", width=13),
-    TableColumn("GrpJobs", lambda row: _count(row.total.running), width=7),
-    TableColumn("GrpSubmit", lambda row: _count(row.total.pending), width=9),
+    TableColumn("GrpJobs", lambda row: _number_or_blank(row.total.running), width=7),
+    TableColumn("GrpSubmit", lambda row: _number_or_blank(row.total.pending), width=9),
     TableColumn("MaxWall", lambda row: "", width=11),
     TableColumn("MaxTRES", lambda row: "", width=13),
     TableColumn("MaxTRESPU", lambda row: "", width=13),
-    TableColumn("MaxJobsPU", lambda row: _count(row.per_user.running), width=9),
-    TableColumn("MaxSubmitPU", lambda row: _count(row.per_user.pending), width=11),
+    TableColumn("MaxJobsPU", lambda row: _number_or_blank(row.per_user.running), width=9),
+    TableColumn("MaxSubmitPU", lambda row: _number_or_blank(row.per_user.pending), width=11),
     TableColumn("ID", lambda row: "1", width=6),
 )
 _CLUSTER = (

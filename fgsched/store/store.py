@@ -75,7 +75,7 @@ class MovedJobs(Protocol):
     def sum(self, array: int) -> ArraySum:
         """Return the totals of an array."""
 
-    def last_of(self, uid: int) -> int | None:
+    def last_submission_of(self, uid: int) -> int | None:
         """Return the id of the last submission of a user, or None."""
 
     def steps(self, job_id: int) -> list[Step]:
@@ -121,7 +121,7 @@ class NothingMoved:
         """Return the totals of nothing."""
         return ArraySum(0, 0, 0, None)
 
-    def last_of(self, uid: int) -> int | None:
+    def last_submission_of(self, uid: int) -> int | None:
         """Return None."""
         return None
 
@@ -883,10 +883,10 @@ class Tasks:
         row = self._db.execute(self._sql["sum_of_array"], {"array": array}).fetchone()
         return ArraySum(row["count"], int(row["over"]), int(row["completed"]), row["started_at"])
 
-    def last_of(self, uid: int) -> int | None:
+    def last_submission_of(self, uid: int) -> int | None:
         """Return the id of a user's last submission, a job or an array, or None."""
         row = self._db.execute(self._sql["last_of_user"], {"uid": uid}).fetchone()
-        ids = [self.moved.last_of(uid), int(row["id"]) if row else None]
+        ids = [self.moved.last_submission_of(uid), int(row["id"]) if row else None]
         return max((job_id for job_id in ids if job_id is not None), default=None)
 
 

@@ -60,7 +60,7 @@ class ControllerInfo(Struct, frozen=True):
             pid=os.getpid(),
             mode=paths.mode,
             state=str(paths.state),
-            run=str(paths.run),
+            run_dir=str(paths.run),
             **_of_gpus(self.inventory),
             enforce=self.tier,
             fence=self.fence(),

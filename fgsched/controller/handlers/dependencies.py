@@ -91,7 +91,7 @@ class Conditions:
         if term.kind == "singleton":
             return term
         if term.job == LAST:
-            last = self._engine.store.tasks.last_of(caller.uid)
+            last = self._engine.store.tasks.last_submission_of(caller.uid)
             if last is None:
                 raise Refused(
                     "Job dependency problem: you have submitted no job before", "Name one by its id."

@@ -34,7 +34,7 @@ class Live(NamedTuple):
     unhooked: Callable[[Job], str] = lambda job: ""  # its processes without the hook
     host_wait: Callable[[Job, float], str] = lambda job, now: ""  # for what its start or its end waits
     usage: Callable[[Job], JobUsage | None] = lambda job: None  # sums of samples
-    now: Callable[[Job], list[protocol.OnGpu]] = lambda job: []  # what the last look showed
+    use_now: Callable[[Job], list[protocol.OnGpu]] = lambda job: []  # what the last look showed
     srun_steps: Callable[[Job], list[JobStep]] = lambda job: []  # of a running job
     oom_kills: Callable[[Job], int] = lambda job: 0  # of a running job, by the kernel, for host memory
 
@@ -270,7 +270,7 @@ _COMPUTED: dict[str, Getter] = {
     "steps": lambda look, job: look.steps(job),
     "srun_steps": lambda look, job: look.srun_steps(job),
     "usage": lambda look, job: look.usage(job),
-    "now": lambda look, job: look.live.now(job),
+    "now": lambda look, job: look.live.use_now(job),
 }
 
 

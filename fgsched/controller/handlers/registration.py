@@ -21,20 +21,20 @@ class HandlingWay(Enum):
 
 def writes(call: CallType) -> Callable[[Method], Method]:
     """Register a method as the handler of a request that is carried out in the turn."""
-    return _marking(call, HandlingWay.WRITES)
+    return _handler_mark(call, HandlingWay.WRITES)
 
 
 def reads(call: CallType) -> Callable[[Method], Method]:
     """Register a method as the handler of a request that is answered at once."""
-    return _marking(call, HandlingWay.READS)
+    return _handler_mark(call, HandlingWay.READS)
 
 
 def serves_apart(call: CallType) -> Callable[[Method], Method]:
     """Register a method as the handler of a request that is answered later or in steps."""
-    return _marking(call, HandlingWay.APART)
+    return _handler_mark(call, HandlingWay.APART)
 
 
-def _marking(call: CallType, way: HandlingWay) -> Callable[[Method], Method]:
+def _handler_mark(call: CallType, way: HandlingWay) -> Callable[[Method], Method]:
     def mark(method: Method) -> Method:
         method.__dict__[_MARK] = call, way
         return method

@@ -45,7 +45,7 @@ from fgsched.lifecycle.enforcement import check_tier
 from fgsched.lifecycle.mail import parse_mail_types
 from fgsched.lifecycle.transitions import follow
 from fgsched.mail.letters import NO_MAIL, MailSettings, check_address
-from fgsched.protocol import Batch, LineRead, LineSubmitted, Problem, SubmitLine
+from fgsched.protocol import Batch, LineSubmitted, ParsedLine, Problem, SubmitLine
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
 from fgsched.scheduling.limits import LimitedUser, check_pending
 from fgsched.server import ClientConnection
@@ -129,7 +129,7 @@ class LineHandlers:
         if job.flags.explain:
             return replace(answer, out=explained(job))
         if job.flags.test or self._is_filtered():
-            return replace(answer, read=LineRead(**parts([job])))
+            return replace(answer, parsed=ParsedLine(**parts([job])))
         try:
             made = self._submit(caller, job.submission, call.key, now)
         except FgschedError as error:

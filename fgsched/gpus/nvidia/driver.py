@@ -132,14 +132,14 @@ class Driver:
         if handle is None:
             return "the driver does not show this card"
         try:
-            limit = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=path.encode(), softLimit=0, hardLimit=size)
-            nvml.nvmlDeviceSetMemoryLimits_v1(handle, limit)
-            set_limit = _limits_question(nvml, path.encode())
-            nvml.nvmlDeviceGetMemoryLimits_v1(handle, set_limit)
+            new_limits = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=path.encode(), softLimit=0, hardLimit=size)
+            nvml.nvmlDeviceSetMemoryLimits_v1(handle, new_limits)
+            reported_limits = _limits_question(nvml, path.encode())
+            nvml.nvmlDeviceGetMemoryLimits_v1(handle, reported_limits)
         except nvml.NVMLError as error:
             return f"the driver says: {error}"
-        if set_limit.hardLimit != size:
-            return f"the driver reports a limit of {set_limit.hardLimit} bytes instead of {size}"
+        if reported_limits.hardLimit != size:
+            return f"the driver reports a limit of {reported_limits.hardLimit} bytes instead of {size}"
         return ""
 
     def _answering(self) -> list[Any]:
