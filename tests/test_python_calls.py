@@ -195,8 +195,8 @@ def test_what_the_job_of_another_user_has_pickled_is_not_read(here):
     job = fgsched.submit(pycalls.add, 1)
     job.result(PATIENCE)
     info = here.client.call(protocol.ShowJobs(id=job.id)).jobs[0]
-    assert _handle(info, here.places).result() == job.result()
-    assert _handle(msgspec.structs.replace(info, uid=info.uid + 1), here.places).result() is None
+    assert _handle(info, here.paths).result() == job.result()
+    assert _handle(msgspec.structs.replace(info, uid=info.uid + 1), here.paths).result() is None
 
 
 def folders(home):
