@@ -17,6 +17,7 @@ from fgsched.controller.moving import PastJobs
 from fgsched.domain.errors import StorageError
 from fgsched.store import files
 from fgsched.store.store import Unreadable
+from fgsched.system import disk
 from test_accountant import CARD, JOB, KEEP, batch, minute
 
 COMMITS = 12
@@ -229,6 +230,36 @@ def accounts_on_a_faulty_disk(folder, checkpoint=0):
             if number == checkpoint:
                 accountant.close()
         yield device, accountant, path
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("calls", range(0, 30, 3))
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_job_is_in_the_accounts_once_whichever_call_of_the_disk_fails(tmp_path, calls, is_full):
+    with accounts_on_a_faulty_disk(tmp_path, checkpoint=39 * is_full) as (device, accountant, path):
+        device.is_full = is_full
+        device.arm(calls, "EIO")
+        for number in range(40, 45):
+            answer = accountant.answer(batch(changed(JOB, id=number)), 2.0)
+            assert answer.error == "" or str(path) in answer.error
+            assert answer.error or number in jobs_of(path), "what is acknowledged is there"
+        device.is_full = False
+        device.disarm()
+        for number in range(40, 45):
+            assert accountant.answer(batch(changed(JOB, id=number)), 3.0).error == ""
+        accountant.close()
+        assert (jobs_of(path), guard.damage(path)) == ([*range(1, 45)], "")
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_accounts_whose_quota_is_used_up_say_so(tmp_path, monkeypatch):
+    """SQLite reports an I/O error."""
+    monkeypatch.setattr(disk, "has_used_up_quota", lambda place: place == tmp_path / "disk")
+    with accounts_on_a_faulty_disk(tmp_path) as (device, accountant, path):
+        device.arm(0, "EIO", "write")
+        answer = accountant.answer(batch(changed(JOB, id=40)), 2.0)
+        accountant.close()
+    assert answer.error == f"the accounts {path}: the quota for {path.parent} is used up"
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())

@@ -5,7 +5,8 @@ import shutil
 import signal
 import socket
 import threading
-from errno import ENOSPC
+from contextlib import suppress
+from errno import EDQUOT, EIO, ENOSPC, errorcode
 
 import pytest
 from msgspec.structs import replace
@@ -35,6 +36,8 @@ from fgsched.mail.mailer import Mailer, compose
 from fgsched.mail.spool import Full, Spool
 from fgsched.reports.mail import notice_mail, notice_text
 from fgsched.store.store import NothingMoved, Unreadable
+from fgsched.system import disk
+from fgsched.system.disk import Kernel
 from fgsched.system.outputs import Tail
 from mailserver import serving
 from test_engine import cancel
@@ -674,6 +677,50 @@ def test_a_letter_that_is_sent_before_the_disk_takes_it_again_is_forgotten_by_th
     assert mailer.kept() == []
     mailer.work(200.0)
     assert (len(server.mails), mailer.kept(), mailer.kept()) == (1, ["a"], [])
+
+
+class Refusing(Kernel):
+    """A kernel that refuses changes after a number of them: `most` of them, or all."""
+
+    def __init__(self, error, after, most):
+        self.error, self.left, self.most = error, after, most
+
+    def _count(self):
+        self.left -= 1
+        if self.left < 0 and -self.left <= self.most:
+            raise OSError(self.error, os.strerror(self.error))
+
+
+def _counted(name):
+    def call(self, *words, **more):
+        self._count()
+        return getattr(Kernel, name)(self, *words, **more)
+
+    return call
+
+
+for each in ("open", "write", "truncate", "sync", "rename", "link", "remove"):
+    setattr(Refusing, each, _counted(each))
+
+
+@pytest.mark.parametrize("error", [ENOSPC, EDQUOT, EIO], ids=errorcode.get)
+def test_a_letter_is_sent_once_whichever_changes_of_its_queue_the_disk_refuses(
+    spool, server, monkeypatch, error
+):
+    letters = [f"{after}-{most}" for after in range(16) for most in (1, 1000)]
+    mailer = Mailer(spool, settings_of(server), "h")
+    for number, name in enumerate(letters):
+        after, most = map(int, name.split("-"))
+        kernel = Refusing(error, after, most)
+        for now in range(1000 * number, 1000 * number + 900, 300):
+            monkeypatch.setattr(disk, "kernel", kernel)
+            with suppress(OSError):  # the controller tries it again
+                spool.put(name, message())
+            mailer.kept()
+            mailer.work(now)
+            kernel.most = 0  # there is space, or the disk answers
+    assert [one["Message-ID"] for one in server.mails] == [f"<{name}@h>" for name in letters]
+    assert (names(spool, "new"), names(spool, "failed"), mailer.due(1e6)) == ([], [], None)
 
 
 def test_a_user_whose_output_does_not_answer_delays_the_mails_of_others_once(spool, server, monkeypatch):

@@ -638,8 +638,11 @@ def _storage_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError, OSError) as error:
+        is_io = getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR")
+        is_quota = is_io and disk.has_used_up_quota(Path(path).parent)  # SQLite names no quota
+        why = f"the quota for {Path(path).parent} is used up" if is_quota else error
         raise StorageError(
-            f"the accounts {path}: {error}", "Check the file and the space on its disk."
+            f"the accounts {path}: {why}", "Check the file and the space on its disk."
         ) from error
 
 
