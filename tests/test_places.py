@@ -24,18 +24,20 @@ from fgsched.cli.install import slurmnames
 from fgsched.cli.install.carry import Carrier, Manifest
 from fgsched.cli.install.plan import Make, Want
 from fgsched.domain import text
-from fgsched.domain.errors import Exit, FgschedError, Refused, StorageError
+from fgsched.domain.errors import Exit, FgschedError, Refused, StorageError, Unreachable
 from fgsched.domain.job import Request
 from fgsched.gpus.nvidia import FACTS
 from fgsched.hooks.filtering import MOST_OUTPUT, judged
 from fgsched.hooks.programs import Ran
 from fgsched.interactive import containers, link
+from fgsched.launch.fence import FenceDirectory
 from fgsched.mail import mailer
 from fgsched.python import calls
 from fgsched.simulate import workload
 from fgsched.slurm import sinfo, tables
 from fgsched.system import places
 from fgsched.system.hostusers import HostUsers
+from fgsched.system.paths import Paths
 from fgsched.system.spaces import Scratch
 from fgsched.system.unanswered import VALID, Unanswered, new_key
 from fgsched.views.listing import TableColumn
@@ -366,6 +368,29 @@ def test_root_makes_and_removes_no_calls_in_the_home_of_another_user(tmp_path, m
     calls.remove(tmp_path / "own" / "calls" / "call-new")
     assert os.listdir(tmp_path / "own" / "calls") == []
     assert old.exists()
+
+
+@as_root
+@pytest.mark.parametrize("link", [False, True])
+def test_root_makes_no_state_and_no_fence_in_the_home_of_another_user(tmp_path, link):
+    """Its user could exchange the script that a job of root's executes."""
+    state = a_home_of(OTHER, tmp_path / "home")
+    state.rmdir()
+    if link:
+        state.parent.rmdir()
+        state.parent.symlink_to(tmp_path)
+        os.lchown(state.parent, OTHER, OTHER)
+    before = sorted(tmp_path.rglob("*"))
+    paths = Paths.find({"HOME": str(tmp_path / "home")}, UID)
+    with pytest.raises(Unreachable, match=f"uid {OTHER}"):
+        paths.prepare(UID)
+    with pytest.raises(Refused, match=f"uid {OTHER}"), FenceDirectory(paths.run / "fence").locked():
+        pass
+    assert sorted(tmp_path.rglob("*")) == before
+    own = Paths.find({"HOME": str(tmp_path)}, UID)
+    own.prepare(UID)
+    with FenceDirectory(own.run / "fence").locked():
+        assert (own.run / "fence" / "job").is_dir()
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])

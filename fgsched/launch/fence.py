@@ -21,6 +21,7 @@ from fgsched.domain.units import format_mebibytes
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.scheduling.placement import cost, is_suitable
 from fgsched.system import locks
+from fgsched.system.paths import refuse_of_others
 from fgsched.system.process import parents, started_with
 
 ATTEMPT = 1
@@ -38,6 +39,11 @@ class FenceDirectory(Struct, frozen=True):
     def locked(self) -> Iterator[None]:
         """Create the directory, and keep other fences from starting and ending. Raises Refused."""
         folder = self.run / "job"
+        try:
+            refuse_of_others(state := self.run.parent.parent)
+        except PermissionError as error:
+            cause = f"{state} cannot be used: {error.strerror}"
+            raise Refused(cause, "Set FG_HOME to a directory of yours.") from None
         self.run.parent.parent.mkdir(parents=True, exist_ok=True)
         for path in (self.run.parent, self.run, folder):
             path.mkdir(mode=0o700, exist_ok=True)

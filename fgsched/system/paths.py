@@ -184,6 +184,8 @@ class Paths(Struct, frozen=True, kw_only=True):
         )
 
     def _make(self, directory: Path) -> None:
+        if self.mode == "user":
+            refuse_of_others(directory)
         missing = [parent for parent in directory.parents if not parent.exists()]
         for parent in reversed(missing):
             with suppress(FileExistsError):
@@ -240,6 +242,23 @@ class Paths(Struct, frozen=True, kw_only=True):
             f"Remove it, or make it a directory of uid {owner} that others cannot write (chmod go-w), "
             "or set FG_HOME to another directory.",
         )
+
+
+def refuse_of_others(directory: Path) -> None:
+    """Refuse to make a directory of root's that another user could exchange, as in a HOME that `su` has kept.
+
+    Raises:
+        PermissionError: it would lie in a directory of another user, or such a user made a link on the way.
+    """
+    if os.geteuid() != 0:
+        return
+    from fgsched.system import places  # only root needs it
+
+    nearest = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
+    with places.folder(nearest) as descriptor:
+        owner = os.fstat(descriptor).st_uid
+    if nearest != directory and owner != 0:
+        raise PermissionError(errno.EACCES, f"{nearest} belongs to uid {owner}")
 
 
 @contextmanager
