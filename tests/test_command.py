@@ -1,5 +1,6 @@
 """How every command fails: one cause, one remedy, one exit status, and never a traceback."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from fgsched.cli import start
 from fgsched.cli.command import Command
 from fgsched.domain.errors import Exit, Refused
 
@@ -105,3 +107,16 @@ def test_the_help_begins_with_what_it_does_and_ends_with_the_manual():
 
 def test_the_version_is_that_of_the_package():
     assert run(lambda: 0, "--version").stdout.startswith("fgsched ")
+
+
+def test_garbage_is_not_looked_for_while_a_command_is_imported(monkeypatch):
+    is_enabled = []
+
+    def function_of(name):
+        is_enabled.append(gc.isenabled())
+        return lambda: is_enabled.append(gc.isenabled())
+
+    monkeypatch.setattr(start, "_named_command", lambda: "fgq")
+    monkeypatch.setattr(start, "_function", function_of)
+    start.main()
+    assert is_enabled == [False, True]

@@ -35,7 +35,8 @@ class Home:
     path: Path
 
     def command(self, name: str, *words: str) -> list[str]:
-        return [sys.executable, "-I", "-m", f"fgsched.cli.{name}", *words]
+        """Return the words that run a command in Python, as its native program does."""
+        return [sys.executable, "-I", str(Path(sys.executable).with_name("fgsched-python")), name, "", *words]
 
     @property
     def paths(self):
