@@ -5,7 +5,7 @@ import select
 import signal
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 from hypothesis import given, settings
@@ -217,6 +217,24 @@ def test_a_helper_that_is_killed_is_started_again_and_no_request_is_lost_or_answ
                 os.kill(owner.helper.pid, signal.SIGKILL)
         owner.run(owner.is_over)
         assert owner.answers == Counter(range(REQUESTS))
+
+
+def test_a_report_that_ends_its_process_costs_no_report_of_others(tmp_path, loop):
+    """One that takes longer than a minute ends it: the reports of others are made by the next one."""
+    answers = {}
+    accounts = tmp_path / "accounts.db"
+    reporter = ReporterProcess(
+        accounts, loop.watch_once, lambda report: answers.update({report.number: report.error})
+    )
+    loop.watch(reporter, reporter.receive)
+    choice = Choice(since="2026-11-01", until="2026-11-02")
+    with closing(reporter):
+        for _ in range(4):
+            reporter.ask(ReportRequest(report="health", choice=choice))
+            os.kill(reporter.pid, signal.SIGSTOP)
+        os.kill(reporter.pid, signal.SIGKILL)
+        loop.run(lambda: len(answers) == 4)
+    assert answers == {1: "the reporter has ended before it answered", 2: "", 3: "", 4: ""}
 
 
 @pytest.mark.parametrize("kind", OWNERS)

@@ -4,7 +4,7 @@ This is the only part of the reports that the controller imports.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class ReporterProcess(Helper):
         super().__init__("fgsched.simulate.reporter", patience=0.0)
         self._accounts, self._answered = accounts, answered
         self._number = 0
-        self._asked: list[int] = []  # numbers of requests without an answer
+        self._asked: dict[int, bytes] = {}  # number -> line of a request without an answer
         self.begin(watch, self._fail)
 
     def ask(self, request: ReportRequest) -> int:
@@ -79,14 +79,26 @@ class ReporterProcess(Helper):
         if not self.flush():
             raise OSError("the reporter is stopped")
         self._number += 1
-        self._asked.append(self._number)
-        self.send(msgspec.json.encode(msgspec.structs.replace(request, number=self._number)) + b"\n")
+        line = msgspec.json.encode(msgspec.structs.replace(request, number=self._number)) + b"\n"
+        self._asked[self._number] = line
+        self.send(line)
         return self._number
 
     def _fail(self) -> None:
-        """Answer what the process did not answer; the next request starts another one."""
+        """Answer the request at which the process was; another process gets those of others behind it."""
         self.receive()
-        for number in list(self._asked):
+        self._refuse(list(self._asked)[:1])
+        if not self._asked:
+            return
+        try:
+            self.launch(str(self._accounts), now=time.monotonic())
+        except (OSError, ValueError):  # ValueError: it is closed
+            self._refuse(list(self._asked))
+        for line in self._asked.values():
+            self.send(line)
+
+    def _refuse(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
             self._take(Made(number=number, error=_ENDED, remedy="Ask for a shorter period."))
 
     def receive(self) -> None:
@@ -96,6 +108,5 @@ class ReporterProcess(Helper):
                 self._take(msgspec.json.decode(line, type=Made))
 
     def _take(self, report: Made) -> None:
-        if report.number in self._asked:
-            self._asked.remove(report.number)
+        if self._asked.pop(report.number, None) is not None:
             self._answered(report)
