@@ -22,6 +22,7 @@ from msgspec import NODEFAULT, structs, to_builtins
 import prestarted
 from awaiting import rest
 from fgsched.protocol import JobInfo
+from inmemory import new_directory
 from live_host import PATIENCE, ROOT, Done, without_waiting
 
 UIDS = {"root": 0, "daemon": 1, "alice": 4001, "bob": 4002, "carol": 4003, "dave": 4004}
@@ -268,8 +269,7 @@ def hosting(
     *, config: str = CONFIG, jobs: str = "", started: bool = True, is_executed: bool = False
 ) -> Iterator[Host]:
     """Furnish a host for as long as the block lasts; `jobs` are lines of the table of that name."""
-    path = Path(tempfile.mkdtemp(prefix="fghost-"))
-    path.chmod(0o755)
+    path = new_directory("fghost-")
     try:
         furnish(path, config, jobs)
         command = ["unshare", "-m", "--propagation", "private", "sh", "-c", mounts(path)]

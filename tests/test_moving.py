@@ -30,6 +30,7 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.store import GpuAllocation, JobRecord, NewJob, Store, wal
 from fgsched.store.rows import record_of
 from fgsched.store.store import Unreadable
+from inmemory import memory, new_directory
 from live_host import attempts, living, zone_at_noon
 from test_accountant import KEEP
 from test_records import requests
@@ -358,7 +359,7 @@ class Moving(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.place = Path(tempfile.mkdtemp())
+        self.place = new_directory()
         self.world = QueueAndAccounts(self.place / "accounts.db")
 
     def teardown(self):
@@ -606,7 +607,7 @@ def moved(home, *ids):
 
 def of_queue(path):
     """Return the ids of the rows of a queue that is in use, from a copy of its files."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(dir=memory()) as place:
         for name in ("queue.db-wal", "queue.db"):
             if (path / name).exists():
                 shutil.copy(path / name, place)

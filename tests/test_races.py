@@ -4,10 +4,8 @@ import ctypes
 import os
 import shutil
 import sys
-import tempfile
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +16,7 @@ from fgsched.cli.cron import install_units
 from fgsched.domain.errors import FgschedError
 from fgsched.system import places
 from fgsched.system.spaces import Scratch
+from inmemory import new_directory
 from otheruser import acting
 
 UID, OTHER, THIRD = os.geteuid(), 54321, 54322
@@ -48,8 +47,7 @@ def repeated(act):
 @pytest.fixture
 def place():
     """A directory that every user can enter, with one of another user and a secret of root's."""
-    path = Path(tempfile.mkdtemp(prefix="race-"))
-    path.chmod(0o755)
+    path = new_directory()
     (path / "secret").mkdir(mode=0o755)
     (path / "secret" / "name").write_text("secret")
     (path / "home").mkdir()

@@ -24,6 +24,7 @@ from fgsched.reports.facts import Facts, ReportReader
 from fgsched.reports.metrics import as_metrics
 from fgsched.reports.registry import NAMES, Wish, kind
 from fgsched.reports.status import Status, sums
+from inmemory import memory
 from known_history import HISTORY, STEP, WATTS, Down, Job, KnownHost, Lost, Process, Stranger, t, write
 from report_rules import problems
 from report_tables import HOUR, agrees, proposals
@@ -364,7 +365,7 @@ THURSDAY = (
 )
 @given(world=worlds())
 def test_every_sentence_about_any_history_is_true(world):
-    with TemporaryDirectory() as folder, history.zone():
+    with TemporaryDirectory(dir=memory()) as folder, history.zone():
         place = Path(folder) / "accounts.db"
         write(world, place)
         found = []

@@ -5,7 +5,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from fakecuda import Card, FakeDriver
 from fakehost import copy_etc, why_not
 from fgshim import region
 from fixtures_spawner import NEEDS_SPAWNER
+from inmemory import new_directory
 from spawner_driver import (
     BECOME_USER,
     CANCEL,
@@ -58,8 +58,7 @@ int main(void) {
 @pytest.fixture
 def place():
     """A directory that every user can reach, with an /etc of its own and a home of the user's in it."""
-    path = Path(tempfile.mkdtemp())
-    path.chmod(0o755)
+    path = new_directory()
     if os.statvfs(path).f_flag & os.ST_NOSUID:
         pytest.skip(f"{path} is mounted nosuid")
     copy_etc(path / "etc")

@@ -17,6 +17,7 @@ import pytest
 
 from awaiting import rest
 from fixtures_spawner import NEEDS_SPAWNER
+from inmemory import new_directory
 from spawner_driver import BECOME_USER, CANCEL, Gate, Result, await_end, is_gone, spawning
 
 pytestmark = [
@@ -33,8 +34,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 @pytest.fixture
 def place():
     """A directory that every user can reach, unlike pytest's, with a home of the user's in it."""
-    path = Path(tempfile.mkdtemp())
-    path.chmod(0o755)
+    path = new_directory()
     (path / "home").mkdir()
     os.chown(path / "home", 65534, 65534)
     yield path

@@ -23,6 +23,7 @@ from fgsched.lifecycle.jobscript import command_line
 from fgsched.submission import options
 from fgsched.submission.checks import Process
 from fgsched.submission.prepare import SubmissionPreparer
+from inmemory import memory
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/ann", "A": "1"}
 GIB = 1 << 30
@@ -250,7 +251,7 @@ def test_a_script_that_cannot_be_read_is_refused_by_name(here):
 
 
 def test_a_script_that_the_caller_may_not_read_is_refused():
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=memory()) as directory:
         here = Here(Path(directory))
         here.path.chmod(0o755)
         here.script()

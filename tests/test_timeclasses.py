@@ -25,6 +25,7 @@ from fgsched.reports.facts import Facts, ReportReader
 from fgsched.reports.html import as_html
 from fgsched.reports.registry import Wish, kind
 from fgsched.reports.text import as_text
+from inmemory import memory
 
 GIB = 1 << 30
 SIZE = 16  # GiB of the GPU
@@ -145,7 +146,7 @@ def test_the_classes_of_a_day_are_those_of_each_second_of_its_events(name, day, 
     zone, this = ZoneInfo(name), date.fromisoformat(day)
     midnight = int(datetime.fromisoformat(day).replace(tzinfo=zone).timestamp())
     slow = recomputed(events, midnight - early, zone)
-    with TemporaryDirectory() as folder, history.zone(name):
+    with TemporaryDirectory(dir=memory()) as folder, history.zone(name):
         path = Path(folder) / "accounts.db"
         written(path, events, midnight - early, zone)
         reader = ReportReader(path)
