@@ -72,10 +72,20 @@ SYNC_PAIR(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *how), (how)) { return copy_plane(
 SYNC_PAIR(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *how), (how)) { return copy_plane(how); }
 ASYNC_PAIR(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *how, CUstream on UNUSED), (how, on)) { return copy_plane(how); }
 
+/* What is filled already is copied behind itself: a call for each value would take seconds for a GiB. */
+static void fill_row(char *row, const void *value, size_t size, size_t bytes) {
+    if (!bytes) return;
+    memcpy(row, value, size);
+    for (size_t done = size, part; done < bytes; done += part) {
+        part = done < bytes - done ? done : bytes - done;
+        if (part > 1 << 16) part = 1 << 16;
+        memcpy(row + done, row, part);
+    }
+}
 static CUresult fill(CUdeviceptr to, size_t pitch, const void *value, size_t size, size_t width, size_t height) {
     CUresult status = needs_context();
     for (size_t y = 0; y < height && status == CUDA_SUCCESS; y++)
-        for (size_t x = 0; x < width; x++) memcpy(HOST(to) + y * pitch + x * size, value, size);
+        fill_row(HOST(to) + y * pitch, value, size, width * size);
     return status;
 }
 #define FILLS(bits, type)                                                                                               \
