@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import select
 import signal
 import socket
 import time
@@ -203,6 +204,7 @@ def test_of_200_connections_64_are_kept(web):
             except ConnectionError:
                 closed += 1
         assert closed == 100
+        assert not select.select(socks[:40], [], [], 0)[0], "the first ones are open, and not late"
     finally:
         for sock in socks:
             sock.close()
@@ -339,10 +341,10 @@ def test_the_end_of_a_session_ends_its_streams(home, web):
         assert events(stream, 1)[0][0] == "page"
         done = browser.post("/ended", [("token", browser.get("/").token)])
         assert (done.status, "The session has ended" in done.body) == (200, True)
-        assert events(stream, 1)[-1][0] in ("page", "ended")
+        rest = b""
         while part := stream.recv(1 << 16):
-            last = part
-        assert b"event: ended" in last or last == b"0\r\n\r\n"
+            rest += part
+        assert b"event: ended" in rest
     assert browser.get("/").status == 401
     assert web.get("/").status == 200
 

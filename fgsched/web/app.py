@@ -140,10 +140,8 @@ class WebApp:
     async def _stream(self, request: Request) -> Response:
         """Send a page again whenever it has changed, and what is added to the output that it shows."""
         session: WebSession = request.scope["fgsched.session"]
-        if self.live().streams >= live.MOST_STREAMS:
-            raise HTTPException(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"{live.MOST_STREAMS} pages are open already."
-            )
+        if session.streams >= live.MOST_STREAMS or self.live().streams >= live.MOST_OPEN:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{session.streams} pages are open already.")
         row, visit = self._asked(request, session)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         events = self._events(row, visit, session, request.query_params.get("at", ""))
@@ -194,6 +192,7 @@ class WebApp:
         """
         last = ""
         changes = self.live().changes()
+        session.streams += 1
         try:
             async for is_new in changes:
                 if not self.guard.is_open(session):
@@ -207,6 +206,7 @@ class WebApp:
         except Exception:  # a stream that ends is opened again; one that says nothing would look alive
             log.exception("the page %s cannot be made", visit.path)
         finally:
+            session.streams -= 1
             await changes.aclose()
         await queue.put(None)
 

@@ -71,6 +71,7 @@ class WebSession(Struct, kw_only=True):
     read_only: bool
     used_at: float  # monotonic seconds
     changes: deque[float]  # times of the latest changes
+    streams: int = 0  # open pages
     message: str = ""  # about the last change, shown once
     has_failed: bool = False  # the message is about a refusal
 

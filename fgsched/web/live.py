@@ -20,7 +20,8 @@ from fgsched.protocol import Events
 from fgsched.system.paths import Paths
 from fgsched.web.output import Follower
 
-MOST_STREAMS = 16
+MOST_STREAMS = 16  # of one session
+MOST_OPEN = 56  # of all sessions: the other connections are for forms and pages
 BEAT = 5.0  # seconds between two looks without an event
 _LEAST = 0.2  # seconds between two looks
 _LOAD = 10  # a look may take a tenth of the time

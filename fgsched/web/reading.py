@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.cli.top.snapshot import FIELDS, Frame, LookHistory
 from fgsched.client import Client
-from fgsched.domain.errors import FgschedError, NoSuchJob, Unreachable
+from fgsched.domain.errors import FgschedError, NoSuchJob, NotPermitted, Refused, Unreachable
 from fgsched.domain.waiting import ExpectedStart, Explanation
 from fgsched.protocol import About, Call, GpuInfo, JobInfo
 from fgsched.system.paths import Paths
@@ -29,6 +29,7 @@ PATIENCE = 5.0  # seconds for an answer of the controller
 FRESH = 1.0  # seconds for which a look is shown again
 _ABOUT = 60.0  # seconds between two questions about the controller
 _DAY_FRESH = 10.0  # seconds for which the ended jobs of a day are shown again
+_MOST_SCRIPTS = 16  # in memory
 _MOST_ENDED = 10_000  # jobs of a day that are counted
 QUEUE_FIELDS = view.attributes(
     *FIELDS,
@@ -70,6 +71,7 @@ class HostReader:
         self._look: HostLook | None = None
         self._is_stale = False
         self._asked_about = 0.0
+        self._scripts: dict[int, str] = {}  # of the last jobs that were shown
         self._ended: tuple[float, float, list[JobInfo]] = (0.0, 0.0, [])  # when, since, jobs
 
     def ask(self, call: Call[Answer]) -> Answer:
@@ -114,6 +116,15 @@ class HostReader:
             starts = client.call(protocol.ListStarts(), patience=PATIENCE).starts if is_waiting else []
         frame = self._history.frame(gpus, jobs, now, host_name())
         return HostLook(frame=frame, history=self._history, about=about, starts=dict(starts))
+
+    def script(self, job: int) -> str:
+        """Return the script of a job as it was submitted; "": it is no longer kept."""
+        if job not in self._scripts:
+            while len(self._scripts) >= _MOST_SCRIPTS:
+                self._scripts.pop(next(iter(self._scripts)))
+            with suppress(NotPermitted, Refused):
+                self._scripts[job] = self.ask(protocol.ShowScript(id=job)).script
+        return self._scripts.get(job, "")
 
     def ended_since(self, since: float) -> Sequence[JobInfo]:
         """Return the jobs that ended since a time, in epoch seconds, the last first. Raises FgschedError."""
@@ -222,7 +233,7 @@ def job(reader: HostReader, visit: Visit) -> JobData:
         explanation=explanation,
         use=_use(reader, found) if is_own and found.state.holds else None,
         tail=tail_of(found, visit.file, visit.viewer.uid) if is_shown and found.attempt else None,
-        script=_script(reader, found) if is_shown else "",
+        script=reader.script(found.id) if is_shown else "",
     )
 
 
@@ -230,9 +241,3 @@ def _use(reader: HostReader, job: JobInfo) -> TreeUse | None:
     with suppress(FgschedError):
         return use_of(reader.ask(protocol.ListPids(id=job.id)).pids)
     return None
-
-
-def _script(reader: HostReader, job: JobInfo) -> str:
-    with suppress(FgschedError):
-        return reader.ask(protocol.ShowScript(id=job.id)).script
-    return ""
