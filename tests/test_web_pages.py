@@ -295,7 +295,17 @@ def test_a_pending_job_shows_each_blocker_and_each_change():
         "0.5",
     )
     assert change.line == "fgctl update job=41098 gpus=0.5"
+    assert shown.pending.ahead == []
     assert [action.verb for action in shown.actions] == ["cancel", "hold"]
+
+
+def test_a_pending_job_shows_who_is_considered_before_it():
+    last = replace(JOBS[-1], partition="main")
+    shown = job(last, ANN, explanation=replace(EXPLANATION, id=last.id)).pending
+    assert [row.id for row in shown.ahead] == ["41098", "41099", "41130", "41131", "41132"]
+    assert shown.more_ahead == 16
+    held = replace(last, reason=Reason.HELD_USER)
+    assert job(held, ANN, explanation=EXPLANATION).pending.ahead == []
     assert [action.verb for action in job(replace(PENDING, held="user"), ANN).actions] == [
         "cancel",
         "release",

@@ -21,10 +21,10 @@ from fgsched.views.job import fields_of
 _FACTOR = 4  # of the peak: a larger request is worth a hint
 _RUNS = 5  # that are looked at, at most
 _LEAST_RUNS = 2
-_BACK = 500  # ids before the new job: a bounded look at the history
+BACK = 500  # ids before the new job: a bounded look at the history
 _LONGEST = 1 << 20  # bytes of the file
 _LEAST = GIBIBYTE  # bytes: a smaller request is not worth a hint
-_FIELDS = ("id", "name", "state", "gpus", "memory", *fields_of(view.gpu_peak))
+FIELDS = ("id", "name", "state", "gpus", "memory", *fields_of(view.gpu_peak))
 
 
 def print_hint(client: Client, job: int, name: str) -> None:
@@ -34,7 +34,7 @@ def print_hint(client: Client, job: int, name: str) -> None:
         lines_of_today = [line for line in _lines(file) if line.startswith(today)]
         if f"{today} {name}" in lines_of_today:
             return
-        call = protocol.ListHistory(fields=_FIELDS, after=max(0, job - 1 - _BACK), uid=os.geteuid())
+        call = protocol.ListHistory(fields=FIELDS, after=max(0, job - 1 - BACK), uid=os.geteuid())
         text = hint(job, name, client.call(call).jobs)
         if text:
             remember([*lines_of_today, f"{today} {name}"])

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched import protocol
+from fgsched.cli import hint
 from fgsched.cli.top.snapshot import FIELDS, Frame, LookHistory
 from fgsched.client import Client
 from fgsched.domain.errors import FgschedError, NoSuchJob, NotPermitted, Refused, Unreachable
@@ -72,6 +73,7 @@ class HostReader:
         self._is_stale = False
         self._asked_about = 0.0
         self._scripts: dict[int, str] = {}  # of the last jobs that were shown
+        self._hints: dict[int, str] = {}  # about them
         self._ended: tuple[float, float, list[JobInfo]] = (0.0, 0.0, [])  # when, since, jobs
 
     def ask(self, call: Call[Answer]) -> Answer:
@@ -125,6 +127,16 @@ class HostReader:
             with suppress(NotPermitted, Refused):
                 self._scripts[job] = self.ask(protocol.ShowScript(id=job)).script
         return self._scripts.get(job, "")
+
+    def hint(self, job: JobInfo) -> str:
+        """Return what earlier runs of this name used less than the job asks for, as `fgsub` does; or ""."""
+        if job.id not in self._hints:
+            while len(self._hints) >= _MOST_SCRIPTS:
+                self._hints.pop(next(iter(self._hints)))
+            after = max(0, job.id - 1 - hint.BACK)
+            page = self.ask(protocol.ListHistory(fields=hint.FIELDS, after=after, uid=job.uid))
+            self._hints[job.id] = hint.hint(job.id, job.name, page.jobs).partition("\n")[0]
+        return self._hints[job.id]
 
     def ended_since(self, since: float) -> Sequence[JobInfo]:
         """Return the jobs that ended since a time, in epoch seconds, the last first. Raises FgschedError."""
@@ -211,6 +223,7 @@ class JobData(Struct, frozen=True, kw_only=True):
     explanation: Explanation | None = None  # of a pending job
     use: TreeUse | None = None  # of the processes of a running job of this user
     tail: FileTail | None = None  # of the file that is shown; None: it is hidden
+    hint: str = ""  # what earlier runs of its name used; "": nothing to say
     script: str = ""  # as it was submitted; "": hidden, or no longer kept
 
 
@@ -233,6 +246,7 @@ def job(reader: HostReader, visit: Visit) -> JobData:
         explanation=explanation,
         use=_use(reader, found) if is_own and found.state.holds else None,
         tail=tail_of(found, visit.file, visit.viewer.uid) if is_shown and found.attempt else None,
+        hint=reader.hint(found) if is_own and found.state.holds else "",
         script=reader.script(found.id) if is_shown else "",
     )
 

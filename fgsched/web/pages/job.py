@@ -76,6 +76,7 @@ class JobPage(Struct, frozen=True, kw_only=True):
     actions: Sequence[JobAction]
     uses: Sequence[UseBar] = ()
     plots: Sequence[Plot] = ()
+    hint: str = ""  # about the use of earlier runs
     pending: PendingPart | None = None
     ended: EndedPart | None = None
     tail: FileTail | None = None
@@ -104,7 +105,10 @@ def context(data: JobData, visit: Visit) -> JobPage:
         actions=list(_actions(job, data.look.about.operator)) if may_act else (),
         uses=_uses(data) if is_running else (),
         plots=_plots(data, visit) if is_running and job.gpus else (),
-        pending=pending.part(data.explanation, may_act=may_act) if data.explanation else None,
+        hint=data.hint,
+        pending=pending.part(data.explanation, data.job, data.look, may_act=may_act)
+        if data.explanation
+        else None,
         ended=ended.part(data) if job.state.is_final else None,
         tail=data.tail,
         file=visit.file,

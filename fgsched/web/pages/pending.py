@@ -1,12 +1,19 @@
 """Why a job waits: each blocker with its figures and its end, and the changes that would start it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from fgsched.domain.states import JobState
 from fgsched.domain.units import format_indices
 from fgsched.domain.waiting import Advice, Blocker, Explanation
-from fgsched.views import wording
+from fgsched.protocol import JobInfo
+from fgsched.views import choices, wording
+from fgsched.views import job as view
+from fgsched.web.pages import words
+from fgsched.web.reading import HostLook
+
+_MOST_AHEAD = 5  # rows
 
 
 class BlockerRow(Struct, frozen=True):
@@ -28,6 +35,17 @@ class ChangeRow(Struct, frozen=True):
     line: str  # the command that is equivalent
 
 
+class AheadRow(Struct, frozen=True, kw_only=True):
+    """A pending job that is considered before this one."""
+
+    id: str
+    ref: str  # in paths
+    name: str
+    user: str
+    gpus: str
+    by: str  # expected start
+
+
 class PendingPart(Struct, frozen=True, kw_only=True):
     """The part of the page of a job that waits."""
 
@@ -35,10 +53,12 @@ class PendingPart(Struct, frozen=True, kw_only=True):
     notes: Sequence[str]  # about preemption
     starts: Sequence[str]
     changes: Sequence[ChangeRow]
+    ahead: Sequence[AheadRow]
+    more_ahead: int
     may_act: bool
 
 
-def part(explanation: Explanation, *, may_act: bool) -> PendingPart:
+def part(explanation: Explanation, job: JobInfo, look: HostLook, *, may_act: bool) -> PendingPart:
     """Return the part of an explanation; `may_act`: the reader may change the job."""
     starts = wording.starts(explanation.start)
     if explanation.start is None and wording.is_in_queue(explanation.reason):
@@ -46,12 +66,39 @@ def part(explanation: Explanation, *, may_act: bool) -> PendingPart:
             explanation.blockers, is_behind_too_many=explanation.is_behind_too_many
         )
         starts = [unknown]
+    before = ahead(job, look.frame.jobs) if wording.is_in_queue(job.reason) else []
     return PendingPart(
+        ahead=[_ahead(other, look) for other in before[:_MOST_AHEAD]],
+        more_ahead=max(0, len(before) - _MOST_AHEAD),
         blockers=[_blocker(blocker, explanation) for blocker in explanation.blockers],
         notes=[wording.note(note) for note in explanation.notes],
         starts=starts,
         changes=[_change(advice, explanation) for advice in explanation.advice],
         may_act=may_act,
+    )
+
+
+def ahead(job: JobInfo, jobs: Iterable[JobInfo]) -> list[JobInfo]:
+    """Return the pending jobs of the same partition that the scheduler considers before a job."""
+    others = [
+        other for other in jobs if other.state is JobState.PENDING and wording.is_in_queue(other.reason)
+    ]
+    same = [other for other in others if other.partition == job.partition and other.id != job.id]
+    return sorted((other for other in same if _rank(other) < _rank(job)), key=_rank)
+
+
+def _rank(job: JobInfo) -> tuple[float, int]:
+    return -(job.priority or 0.0), job.id
+
+
+def _ahead(job: JobInfo, look: HostLook) -> AheadRow:
+    return AheadRow(
+        id=view.label(job),
+        ref=str(choices.exactly(job)),
+        name=job.name,
+        user=job.user,
+        gpus=words.gpus(job),
+        by=words.by(look.of(job.id), look.frame.at),
     )
 
 
