@@ -1,4 +1,4 @@
-"""Sum up looks at the GPUs: minutes of cards, owners, foreign processes and demand, and the use of each job.
+"""Sum up looks at the GPUs: their minutes, owners, foreign processes and demand, and the use of each job.
 
 A look describes the time since the previous look. If that time is longer than three intervals, it is recorded
 as a gap instead. Times are measured with the monotonic clock, so setting the wall clock changes no sum; the
@@ -102,16 +102,16 @@ SILENT = "the driver did not answer"
 LATE = "no samples were taken"
 FORWARD = "the clock was set forward, or the host was suspended"
 
-# -- one card in one look ------------------------------------------------------------------------------
+# -- one GPU in one look ------------------------------------------------------------------------------
 
 
 class JobPart(NamedTuple):
-    """The use of one card by one job since the last look."""
+    """The use of one GPU by one job since the last look."""
 
     job: JobLook
-    charged: float  # of the card
+    charged: float  # of the GPU
     kind: str  # "active", "held" or "empty"
-    used: float | None  # of the card's compute time; None: not measured
+    used: float | None  # of the GPU's compute time; None: not measured
     memory: int  # bytes
     energy: float | None  # joules
     has_process: bool
@@ -119,17 +119,17 @@ class JobPart(NamedTuple):
 
 
 class ForeignPart(NamedTuple):
-    """The use of one card by one foreign process since the last look."""
+    """The use of one GPU by one foreign process since the last look."""
 
     user: str
     command: str
     pid: int
     memory: int  # bytes
-    used: float  # of the card's compute time
+    used: float  # of the GPU's compute time
 
 
 class GpuLookPart(NamedTuple):
-    """The use of one card since the last look."""
+    """The use of one GPU since the last look."""
 
     gpu: GpuLook
     jobs: tuple[JobPart, ...]
@@ -141,7 +141,7 @@ Group = int | tuple[str, str]  # a job, or user and command of foreign processes
 
 
 def divided(gpu: GpuLook, jobs: Iterable[tuple[JobLook, float, str]], energy: float | None) -> GpuLookPart:
-    """Divide the use of a card among its jobs and foreign processes.
+    """Divide the use of a GPU among its jobs and foreign processes.
 
     Args:
         jobs: the jobs that hold a part of it, with the part of the time in which each was there, and with
@@ -152,7 +152,7 @@ def divided(gpu: GpuLook, jobs: Iterable[tuple[JobLook, float, str]], energy: fl
     groups = _groups(gpu.processes, [job for job, _, _ in holders])
     shares = _shares(gpu, groups)
     charged = {job.id: job.charged[gpu.uuid] / WHOLE * part for job, part, _ in holders}
-    scale = 1 / max(1.0, sum(charged.values()))  # shares and memory of several jobs may exceed the card
+    scale = 1 / max(1.0, sum(charged.values()))  # shares and memory of several jobs may exceed the GPU
     weights = shares if any(shares.values()) else _by_charge(gpu, groups, charged)
     parts = []
     for job, part, before in holders:
@@ -176,7 +176,7 @@ def divided(gpu: GpuLook, jobs: Iterable[tuple[JobLook, float, str]], energy: fl
 def _groups(processes: Iterable[ProcessLook], jobs: list[JobLook]) -> dict[Group, list[ProcessLook]]:
     """Return the processes of each job and of each foreign user and command.
 
-    An ended process of unknown origin belongs to the job of a card that has only one.
+    An ended process of unknown origin belongs to the job of a GPU that has only one.
     """
     groups: dict[Group, list[ProcessLook]] = {}
     for process in processes:
@@ -244,7 +244,7 @@ def _foreign(
 
 
 class _Sum(Struct):
-    """Sums of a card, of a job on a card, or of foreign processes; not every field is used by each."""
+    """Sums of a GPU, of a job on a GPU, or of foreign processes; not every field is used by each."""
 
     seconds: float = 0.0
     classes: dict[str, float] = {}
@@ -518,7 +518,7 @@ class Samples:
         self._minute: _MinuteSums | None = None
         self._jobs: dict[int, _JobSums] = {}
         self._known: dict[int, JobUsage] = {}
-        self._kinds: dict[tuple[int, str], str] = {}  # (job, card) -> class in the last look
+        self._kinds: dict[tuple[int, str], str] = {}  # (job, GPU) -> class in the last look
         self._pids: dict[int, ProcessLook] = {}  # processes of the last look
 
     def restore(self, job: int, usage: JobUsage) -> None:
@@ -677,9 +677,9 @@ def _pieces(begin: float, end: float) -> Iterator[tuple[int, float]]:
 
 
 def _first_events(look: Look, *, is_continued: bool) -> Iterator[HealthEvent]:
-    """Yield the states of cards, and the version of the driver, in a first look.
+    """Yield the states of GPUs, and the version of the driver, in a first look.
 
-    A card that was down when the last controller ended may be up again. So with earlier samples, a state
+    A GPU that was down when the last controller ended may be up again. So with earlier samples, a state
     "ok" is an event as well.
     """
     for gpu in look.gpus:
@@ -694,7 +694,7 @@ def _state(gpu: GpuLook) -> str:
 
 
 def _events(last: Look, look: Look) -> Iterator[HealthEvent]:
-    """Yield the changes of the cards' health, and of the driver, between two looks."""
+    """Yield the changes of the GPUs' health, and of the driver, between two looks."""
     if look.driver not in ("", last.driver) and look.gpus:
         yield HealthEvent(at=look.wall, uuid=look.gpus[0].uuid, kind=DRIVER, detail=look.driver)
     before = {gpu.uuid: gpu for gpu in last.gpus}

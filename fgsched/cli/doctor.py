@@ -630,7 +630,7 @@ def check_mig(gpus: Sequence[Gpu]) -> tuple[bool, str, str]:
 
 
 def _layouts(instances: Iterable[Gpu]) -> list[str]:
-    """Return the instances of each card in words."""
+    """Return the instances of each GPU in words."""
     layouts: dict[int, Counter[str]] = {}
     for gpu in instances:
         layouts.setdefault(gpu.mig.gpu if gpu.mig else -1, Counter())[gpu.profile] += 1

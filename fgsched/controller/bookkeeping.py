@@ -54,7 +54,7 @@ class EncodedSample(NamedTuple):
 
     kind: type[Struct]
     data: Raw
-    key: str | int = ""  # of a card or a job
+    key: str | int = ""  # of a GPU or a job
     since: float = 0.0  # epoch seconds, of a minute or a gap
     until: float = 0.0  # epoch seconds
 
@@ -81,11 +81,11 @@ def record_of(sample: Sample) -> EncodedSample:
 
 
 class HeldSamples:
-    """Samples that wait for the accountant: at most `most` bytes, and the cards."""
+    """Samples that wait for the accountant: at most `most` bytes, and the GPUs."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0  # bytes
-        self._last: dict[str | int, EncodedSample] = {}  # by card
+        self._last: dict[str | int, EncodedSample] = {}  # by GPU
         self._jobs: dict[str | int, EncodedSample] = {}
         self._events = deque[EncodedSample]()
         self._timed = deque[EncodedSample]()
@@ -102,12 +102,12 @@ class HeldSamples:
         )
 
     def add(self, sample: Sample) -> None:
-        """Hold a sample; it replaces an earlier one of its card or job."""
+        """Hold a sample; it replaces an earlier one of its GPU or job."""
         self._put(record_of(sample))
         self._drop_excess()
 
     def take(self, size: int) -> list[EncodedSample]:
-        """Remove and return about `size` bytes of samples, at least one: cards, jobs, events, minutes."""
+        """Remove and return about `size` bytes of samples, at least one: GPUs, jobs, events, minutes."""
         batch = [] if self._lost is None else [self._gap(*self._lost)]
         self._lost = None
         while len(self) and (size > 0 or not batch):
@@ -119,13 +119,13 @@ class HeldSamples:
         return batch
 
     def back(self, records: Iterable[EncodedSample]) -> None:
-        """Put back samples from `take`, except where a newer one of the same card or job is held."""
+        """Put back samples from `take`, except where a newer one of the same GPU or job is held."""
         for record in reversed(list(records)):
             self._put(record, is_newer=False)
         self._drop_excess()
 
     def all(self) -> Iterator[EncodedSample]:
-        """Yield the samples, cards first."""
+        """Yield the samples, GPUs first."""
         gaps = [] if self._lost is None else [self._gap(*self._lost)]
         return chain(self._last.values(), gaps, self._jobs.values(), self._events, self._timed)
 

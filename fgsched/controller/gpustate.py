@@ -53,13 +53,13 @@ class GpuStates:
         self._still_listed: frozenset[int] = frozenset()  # of these, the jobs that the last reading shows
         self._changed_gpus: dict[int, Gpu] = {}
         self._unsaved: dict[int, Gpu] = {}  # the last result of `changed`
-        self._unkillable: set[int] = set()  # cards on which a process may live on that no KILL ends
+        self._unkillable: set[int] = set()  # GPUs on which a process may live on that no KILL ends
         self._occupied_by_earlier_jobs: dict[
             int, str
-        ] = {}  # cards that jobs of an earlier queue may use -> the note
-        self._returned_to_service: set[int] = set()  # occupied cards that an operator returned to service
-        self._lost: set[int] = set()  # cards that fell off the bus
-        self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
+        ] = {}  # GPUs that jobs of an earlier queue may use -> the note
+        self._returned_to_service: set[int] = set()  # occupied GPUs that an operator returned to service
+        self._lost: set[int] = set()  # GPUs that fell off the bus
+        self._health: dict[int, tuple[int, str]] = {}  # GPU -> (errors, remap) as last seen
 
     def configure(self, *, interval: float, clean_timeout: float, fatal: Collection[int]) -> None:
         """Use these settings from now on; `interval` and `clean_timeout` are in seconds."""

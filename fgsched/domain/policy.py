@@ -41,8 +41,8 @@ class Defaults(Struct, frozen=True, kw_only=True, gc=False):
 class PerJobLimits(Struct, frozen=True, kw_only=True, gc=False):
     """Maxima of what one job may request; 0 is no limit."""
 
-    share: int = 0  # ten-thousandths of all its cards together
-    gpu_memory: int = 0  # bytes of each card
+    share: int = 0  # ten-thousandths of all its GPUs together
+    gpu_memory: int = 0  # bytes of each GPU
     cpus: int = 0
     memory: int = 0  # bytes
     time: int = 0  # seconds
@@ -183,7 +183,7 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
     users: tuple[UserPolicy, ...] = ()
     resources: tuple[Resource, ...] = ()
     weights: Weights = Weights()
-    gpu_compute: str = "fair"  # how jobs share a card's time where their partition does not say
+    gpu_compute: str = "fair"  # how jobs share a GPU's time where their partition does not say
     reservations: tuple[Reservation, ...] = ()  # active and future ones
 
     @cached_property

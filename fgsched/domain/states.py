@@ -22,7 +22,7 @@ class JobState(Enum):
 
     word: str  # equal to `value`, at a tenth of its cost
     code: str  # Slurm's short form: PD, R, CG …
-    holds: bool  # whether a job in this state holds its share of the cards
+    holds: bool  # whether a job in this state holds its share of the GPUs
     is_final: bool
     is_failure: bool  # it ended neither as it should nor by an order
 
@@ -111,10 +111,10 @@ class Reason(Enum):
     SYSTEM_FAILURE = "SystemFailure"
     INTERNAL_ERROR = "InternalError"  # a bug of fgsched or a damaged row: see the job's warning
     GPU_OVER_LIMIT = "GpuOverLimit"  # the watchdog: it holds more than its limit and the tolerance
-    GPU_NOT_GIVEN = "GpuNotGiven"  # the watchdog: it uses a card that is not its own
+    GPU_NOT_GIVEN = "GpuNotGiven"  # the watchdog: it uses a GPU that is not its own
     GPU_UNHOOKED = "GpuUnhooked"  # the watchdog: it holds device memory past the hook
-    GPU_UNHEALTHY = "GpuUnhealthy"  # it failed on a card that was drained for its errors meanwhile
-    GPU_LOST = "GpuLost"  # its card fell off the bus
+    GPU_UNHEALTHY = "GpuUnhealthy"  # it failed on a GPU that was drained for its errors meanwhile
+    GPU_LOST = "GpuLost"  # its GPU fell off the bus
 
     word: str  # as that of a state
     __hash__ = object.__hash__

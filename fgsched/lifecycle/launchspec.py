@@ -387,7 +387,7 @@ def _kept(base: bytes, own_names: frozenset[str]) -> tuple[bytes, bytes, bytes]:
 
 Cgroups = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, file=value …) of each
 AssignedGpus = Sequence[AssignedGpu]
-LAST_WAIT = 30_000  # milliseconds: a driver that resets a card takes seconds
+LAST_WAIT = 30_000  # milliseconds: a driver that resets a GPU takes seconds
 TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 

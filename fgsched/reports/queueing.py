@@ -1,4 +1,4 @@
-"""The reports on waits, and on the capacity that is missing and what one more card would do."""
+"""The reports on waits, and on the capacity that is missing and what one more GPU would do."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -279,7 +279,7 @@ def _demand_row(totals: DemandTotals) -> tuple[Cell, ...]:
 
 
 def capacity(facts: Facts, wish: Wish) -> Report:
-    """Return the report on capacity; `wish.replays` are the replays with one more card."""
+    """Return the report on capacity; `wish.replays` are the replays with one more GPU."""
     waited = _hours_with_a_wait(facts)
     body = frame.Body(
         kind="capacity",

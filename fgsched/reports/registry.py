@@ -22,7 +22,7 @@ from fgsched.views.display import paragraph
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
-    """The waits, in seconds, of a replay of the period without and with one more card."""
+    """The waits, in seconds, of a replay of the period without and with one more GPU."""
 
     model: str
     jobs: int
@@ -173,7 +173,7 @@ def records_of(facts: Facts) -> Records:
 def make(accounts: Path, request: ReportRequest, now: float, replay: Replay) -> tuple[Report, Records]:
     """Make a report from the accounts; `now` is in epoch seconds. Raises FgschedError.
 
-    `replay` replays the period with one more card, if the request has limits for that.
+    `replay` replays the period with one more GPU, if the request has limits for that.
     """
     which = kind(request.report)
     period = chosen(request.choice, which.default, now)

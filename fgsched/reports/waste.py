@@ -231,7 +231,7 @@ def _gpus(use: MedianUse) -> str:
 
 
 def _memory_option(use: MedianUse) -> tuple[str, ...]:
-    """Return the memory option of the request, if the memory exceeds the share of the card."""
+    """Return the memory option of the request, if the memory exceeds the share of the GPU."""
     of_share = use.jobs.share / WHOLE * use.total
     return (f"--gpu-mem={gibibytes_up(use.jobs.memory)}G",) if use.jobs.memory > of_share * 1.01 else ()
 
@@ -540,7 +540,7 @@ def _limits(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
     )
 
 
-# -- larger cards, and jobs without a process ----------------------------------------------------------
+# -- larger GPUs, and jobs without a process ----------------------------------------------------------
 
 
 def _smaller(facts: Facts) -> tuple[str, int] | None:
@@ -560,7 +560,7 @@ def _models_say(facts: Facts) -> str:
 
 
 def _fitting(facts: Facts, size: int) -> list[Repeated]:
-    """Return the jobs on larger cards whose peak would fit a card of `size` bytes, by charge."""
+    """Return the jobs on larger GPUs whose peak would fit a GPU of `size` bytes, by charge."""
     totals = {gpu.model: gpu.total for gpu in facts.gpus}
     fitting = [
         group

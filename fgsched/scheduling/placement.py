@@ -385,11 +385,11 @@ def _closeness(
 # looks ahead until the host is full. Together they pack better than either: docs/design/packing.md.
 
 
-_CACHE_SIZE = 20_000  # cards and hosts in different states
+_CACHE_SIZE = 20_000  # GPUs and hosts in different states
 RECENT = 1000  # requests that make the mix of a host
 _SHAPES = 32  # different ones that it is made of, the most frequent
 _WHOLE_CARD = Demand(gpus=1, share=WHOLE)
-_EXPECTED = 8  # one request in so many is thought to want a whole card even if none did lately
+_EXPECTED = 8  # one request in so many is thought to want a whole GPU even if none did lately
 
 
 class _Shape(Struct, frozen=True):
@@ -404,9 +404,9 @@ class _GpuProfile(Struct, frozen=True):
 
     idle: int
     lost: tuple[int, ...]  # all that is idle, where the shape does not fit
-    copies: tuple[int, ...]  # of the shape that fit on it; of one that needs several cards, one at most
+    copies: tuple[int, ...]  # of the shape that fit on it; of one that needs several GPUs, one at most
     used: tuple[int, ...]  # ten-thousandths that these copies use
-    waste: int  # both measures, of the shapes that need one card, as long as there are CPUs enough
+    waste: int  # both measures, of the shapes that need one GPU, as long as there are CPUs enough
 
 
 class Fragmentation:
@@ -421,7 +421,7 @@ class Fragmentation:
         self._reach, self._fill = reach, fill
         self._ids: dict[tuple[object, ...], int] = {}
         self._gpus: list[_GpuProfile] = []
-        self._last: dict[int, tuple[Room, int]] = {}  # of each card, the room of the last request
+        self._last: dict[int, tuple[Room, int]] = {}  # of each GPU, the room of the last request
         self._hosts: dict[tuple[int, ...], int] = {}
         self._cached_limits: tuple[int, list[int]] = (-1, [])  # the last result of `_caps`
 
@@ -433,7 +433,7 @@ class Fragmentation:
     def gpu(self, room: Room) -> int:
         """Return a number that is equal for equal GPUs; -1 for a GPU that accepts no jobs."""
         last_room, number = self._last.get(room.gpu.index, (None, 0))
-        if last_room is not room:  # the last start has changed only this card
+        if last_room is not room:  # the last start has changed only this GPU
             number = self._number(room.gpu, room.share, room.memory)
             self._last[room.gpu.index] = room, number
         return number
@@ -510,7 +510,7 @@ class Fragmentation:
         go = min(count // demand.gpus, cpus // max(1, demand.cpus))
         filled = used * go * demand.gpus // count if count else 0
         waste = self._reach * (idle_share if go else idle) + self._fill * (idle - filled)
-        if demand.gpus == 1:  # counted with the cards as if CPUs did not matter
+        if demand.gpus == 1:  # counted with the GPUs as if CPUs did not matter
             waste -= self._reach * idle_share + self._fill * (idle - used)
         return shape.weight * waste
 

@@ -117,7 +117,7 @@ def reserve(
                 later[hold.gpu] = later[hold.gpu].less(hold)
     ends = sorted(running, key=lambda job: job.until)
     if not ends or isinstance(attempt(demand, *after_ends(ends, later, host), limits), Shortfall):
-        return None  # not even on an empty host: a card is drained, or fewer than when it was submitted
+        return None  # not even on an empty host: a GPU is drained, or fewer than when it was submitted
     low, high = 0, len(ends)  # it fits after the first `high` of them
     while low < high:
         middle = (low + high) // 2
@@ -224,7 +224,7 @@ class Calendar(Struct):
             for room in self.free
             if room.gpu.index in reserved
             for (share, memory), (used_share, used_memory) in [
-                (reserved[room.gpu.index], used.get(room.gpu.index, _NONE))  # of this card
+                (reserved[room.gpu.index], used.get(room.gpu.index, _NONE))  # of this GPU
             ]
         ]
 

@@ -326,7 +326,7 @@ def replay(
 
 
 def one_more_gpu(facts: Facts, limits: HostLimits, most: int = _MOST) -> tuple[Replayed, ...]:
-    """Return what one more card of each model would have changed for the jobs of a period.
+    """Return what one more GPU of each model would have changed for the jobs of a period.
 
     `most` jobs are replayed, the latest. CPUs and host memory of `limits` do not restrict the replay: the
     accounts lack the requests for them.

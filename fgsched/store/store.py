@@ -530,7 +530,7 @@ class Store:
         """
         return self._db.execute(SQL["drop_orphan_holds"]).rowcount
 
-    # -- cards ----------------------------------------------------------------------------------
+    # -- GPUs ----------------------------------------------------------------------------------
 
     def put_gpus(self, gpus: Sequence[Gpu]) -> None:
         for gpu in gpus:

@@ -485,7 +485,7 @@ def _in_gpus(setting: Setting[Amount], amount: Amount, site: SubmitContext) -> i
     what = "fGPU" if amount.unit == "fgpu" else "shard"
     if not parts:
         raise setting.bad(f": this site defines no {what}; use --gpus=FRACTION, such as --gpus=0.5")
-    units = amount.size // parts  # rounded down: as many fit on a card as the site says
+    units = amount.size // parts  # rounded down: as many fit on a GPU as the site says
     if amount.size and not units:
         raise setting.bad(": smallest share is 0.0001 of a GPU")
     if units > WHOLE and amount.size % (parts * WHOLE):

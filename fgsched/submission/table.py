@@ -42,7 +42,7 @@ class Amount(Struct, frozen=True):
     unit: str  # "gpu", "fgpu" or "shard"; "none": nothing is said of GPUs
     size: int  # ten-thousandths of the unit
     gpu_type: str = ""
-    resources: tuple[tuple[str, int], ...] = ()  # the site's own, beside the cards
+    resources: tuple[tuple[str, int], ...] = ()  # the site's own, beside the GPUs
 
 
 class GpuMemory(Struct, frozen=True):
@@ -108,7 +108,7 @@ def _gpus(text: str, resource: str, amount: str) -> Amount:
             raise BadValue(text, " is not a whole number of shards")
         return Amount("shard", int(amount or 1) * WHOLE)
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_. -]*", amount):
-        return Amount("gpu", WHOLE, amount)  # a type alone: one card of it
+        return Amount("gpu", WHOLE, amount)  # a type alone: one GPU of it
     try:
         return gpus(amount or "1")
     except BadValue as error:
