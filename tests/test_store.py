@@ -21,6 +21,7 @@ from fgsched.store.files import commit_file, marker_path
 from fgsched.store.opening import looking, open_queue, refuse_newer_file
 from fgsched.store.rows import past_of
 from fgsched.store.schema import SQL, VERSION
+from fgsched.store.store import MOST_EVENTS
 
 ANN = (1, 1, "ann")
 
@@ -692,6 +693,19 @@ def test_a_job_with_a_hold_and_an_end_is_read_among_the_jobs_that_wait(store):
     found = store.open_past()
     assert [past.job.id for past in found] == [1, 2, 3, 4]
     assert [len(past.job.holds) for past in found] == [0, 1, 0, 0]
+
+
+def test_a_job_that_is_held_and_released_without_end_keeps_its_newest_events(store):
+    first, other = submit(store, 5000, 5000)
+    with store.write():
+        for number in range(MOST_EVENTS + 50):
+            after = first.changed(held="" if number % 2 else "user")
+            assert store.save(first, after, now=float(number))
+            first = after
+            store.steps.write()
+        assert store.save(other, other.changed(held="user"), now=1.0)
+    assert [step[1] for step in store.steps.of(first.id)] == [float(at) for at in range(50, MOST_EVENTS + 50)]
+    assert len(store.steps.of(other.id)) == 1
 
 
 @pytest.fixture

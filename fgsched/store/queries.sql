@@ -143,6 +143,10 @@ SELECT job, gpu, share, memory FROM hold ORDER BY job, gpu;
 -- name: add_event
 INSERT INTO event (job, attempt, at, old, new, reason) VALUES (:job, :attempt, :at, :old, :new, :reason);
 
+-- name: drop_old_events
+DELETE FROM event
+WHERE job = :job AND id <= (SELECT id FROM event WHERE job = :job ORDER BY id DESC LIMIT 1 OFFSET :most);
+
 -- name: events_of_job
 SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 

@@ -623,6 +623,7 @@ def _merged(in_queue: HistoryPart, moved: HistoryPart, page: int) -> HistoryPart
 # -- the steps of jobs ---------------------------------------------------------------------------------
 
 
+MOST_EVENTS = 1000  # of a job; an owner can hold and release it without end
 Row = tuple[int, int, float, str, str, str]  # job, attempt, when, from, to, reason
 
 
@@ -632,7 +633,9 @@ class EventLog:
     def __init__(self, db: Connection, statements: Mapping[str, str]) -> None:
         self._db = db
         self._add, self._get = Insert(statements["add_event"]), statements["events_of_job"]
+        self._drop_old = statements["drop_old_events"]
         self._new: list[Row] = []
+        self._repeatable: set[int] = set()  # jobs with a change that an order can repeat without end
         self.moved: MovedJobs = NothingMoved()
 
     def note(self, before: Job, after: Job, now: float) -> None:
@@ -646,15 +649,21 @@ class EventLog:
             began = after.started_at or now
             self._new.append((after.id, after.attempt, began, before.state.word, old.word, Reason.NONE.word))
         self._new.append((after.id, after.attempt, now, old.word, after.state.word, after.reason.word))
+        if after.state in (old, JobState.SUSPENDED, JobState.PENDING):
+            self._repeatable.add(after.id)
 
     def write(self) -> None:
         if self._new:
             self._db.defer(self._add, self._new)
             self._new.clear()
+        for job_id in self._repeatable:
+            self._db.execute(self._drop_old, {"job": job_id, "most": MOST_EVENTS})
+        self._repeatable.clear()
 
     def forget(self) -> None:
         """Drop the collected changes after a rollback."""
         self._new.clear()
+        self._repeatable.clear()
 
     def of(self, job_id: int) -> list[Step]:
         """Return (attempt, epoch seconds, from, to, reason) of each state change of a job, in order."""
