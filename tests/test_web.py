@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ from fgsched.web.guard import HEADERS
 from leftovers import remove_outside
 from live_host import living
 from otheruser import acting
-from webclient import Answer, Web, served
+from webclient import Answer, served
 
 HTMX = "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130"
 PATHS = (
@@ -79,7 +80,7 @@ def stream_of(web, path):
 )
 def test_without_a_session_every_path_and_verb_is_401(web, cookie):
     secret = web.cookie.partition("=")[2]
-    stranger = Web(web.port, cookie.format(port=web.port, secret=secret))
+    stranger = replace(web, cookie=cookie.format(port=web.port, secret=secret))
     for path in PATHS:
         for verb in VERBS:
             assert stranger.send(verb, path).status == 401, (verb, path)
@@ -87,7 +88,7 @@ def test_without_a_session_every_path_and_verb_is_401(web, cookie):
 
 def test_the_pages_before_a_session_show_nothing_of_the_host(home, web):
     home.running(name="secret-name")
-    stranger = Web(web.port)
+    stranger = replace(web, cookie="")
     for path in ("/open", "/open?c=x", "/ended", "/static/page.css", "/static/live.js", "/none"):
         answer = stranger.get(path)
         assert answer.status in (200, 401)
@@ -112,13 +113,14 @@ def test_the_link_can_be_looked_at_and_opens_once(home, web):
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:{port}"]
+    "origin",
+    ["http://evil.example", "null", "http://{name}:1", "https://{name}:{port}", "http://127.0.0.1:{port}"],
 )
 def test_a_form_of_another_origin_changes_nothing(home, web, origin):
     job = home.submit(hold=True)
     token = web.get(f"/job/{job}").token
     fields = [("token", token), ("job", job), ("sure", 1)]
-    origin = origin.format(port=web.port)
+    origin = origin.format(name=web.name, port=web.port)
     assert web.post("/jobs/cancel", fields, origin=origin).status == 403
     assert web.post("/jobs/cancel", fields, sec_fetch_site="cross-site").status == 403
     assert web.post("/open", [("c", "x")], origin=origin).status == 403
@@ -142,10 +144,15 @@ def test_a_change_needs_a_post_with_the_token_of_the_session(home, web):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example:{port}", "127.0.0.1", "LOCALHOST:{port}", "localhost.:{port}", "127.0.0.1:1", None]
+    "host",
+    [
+        *("evil.example:{port}", "127.0.0.1:{port}", "localhost:{port}", "{name}", "{name}.:{port}"),
+        "{name}:1",
+        *("x.{name}:{port}", None),
+    ],
 )
 def test_another_name_of_the_host_is_misdirected(web, host):
-    given = host and host.format(port=web.port)
+    given = host and host.format(name=web.name, port=web.port)
     answers = [web.get(path, host=given) for path in ("/", "/open", "/static/live.js")]
     assert {answer.status for answer in answers} == {400 if host is None else 421}
 
@@ -156,7 +163,7 @@ def test_two_names_of_the_host_are_refused(web):
 
 
 def test_every_answer_has_the_headers_of_the_policy(web):
-    stranger = Web(web.port)
+    stranger = replace(web, cookie="")
     answers = {
         "page": web.get("/"),
         "refused": stranger.get("/"),
@@ -379,14 +386,14 @@ def test_the_command_finds_the_process_keeps_its_port_and_ends_it(tmp_path):
         assert home.run("fgsched", "web", "--stop").out == "The page is not served.\n"
         first, _ = served(home, "--keep")
         status = home.run("fgsched", "web", "--status").out
-        assert f"served at http://127.0.0.1:{first.port}/" in status
+        assert f"served at http://{first.name}:{first.port}/" in status
         assert "stays" in status
         refused = home.run("fgsched", "web", "--socket")
         assert (refused.status, f"at port {first.port} already" in refused.err) == (1, True)
         assert home.run("fgsched", "web", "--stop", "--status").status == 2
         assert home.run("fgsched", "web", "--stop").out == "The page has ended. Jobs are not affected.\n"
         second, code = served(home)
-        assert second.port == first.port
+        assert (second.name, second.port) == (first.name, first.port)
         assert second.open(code).get("/").status == 200
         home.run("fgsched", "web", "--stop")
         assert not [path for path in home.paths.run.iterdir() if path.suffix in (".ctl", ".sock")]

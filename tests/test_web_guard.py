@@ -16,6 +16,7 @@ from fgsched.web.guard import (
     secret_in,
 )
 
+NAME = "fg0123456789abcdef.localhost"
 PORT = 43121
 
 
@@ -27,7 +28,7 @@ def invited(guard, now=0.0, *, read_only=False):
 
 @pytest.fixture
 def guard():
-    return Guard(PORT)
+    return Guard(NAME, PORT)
 
 
 def opened(guard, now=0.0, *, read_only=False):
@@ -90,28 +91,27 @@ def test_an_ended_session_is_no_session(guard):
     assert not guard.is_open(session)
 
 
-@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "[::1]"])
-def test_the_names_of_the_loopback_are_served(guard, name):
-    assert guard.refused_host(f"{name}:{PORT}") is None
+def test_the_name_of_the_page_is_served(guard):
+    assert guard.refused_host(f"{NAME}:{PORT}") is None
 
 
 @pytest.mark.parametrize(
     "host",
     [
         "",
-        "127.0.0.1",
-        "localhost",
+        NAME,
         f"evil.example:{PORT}",
-        f"127.0.0.1:{PORT + 1}",
-        f"LOCALHOST:{PORT}",
-        f"localhost.:{PORT}",
-        f"127.0.0.1.:{PORT}",
-        f"127.0.0.2:{PORT}",
-        f"::1:{PORT}",
-        f"localhost:{PORT}, evil.example",
-        f"evil.example, localhost:{PORT}",
-        f"localhost:0{PORT}",
-        f"user@localhost:{PORT}",
+        f"127.0.0.1:{PORT}",  # cookies of this name go to the servers of all users
+        f"localhost:{PORT}",
+        f"[::1]:{PORT}",
+        f"{NAME}:{PORT + 1}",
+        f"{NAME.upper()}:{PORT}",
+        f"{NAME}.:{PORT}",
+        f"x.{NAME}:{PORT}",
+        f"{NAME}:{PORT}, evil.example",
+        f"evil.example, {NAME}:{PORT}",
+        f"{NAME}:0{PORT}",
+        f"user@{NAME}:{PORT}",
     ],
 )
 def test_any_other_name_is_misdirected(guard, host):
@@ -119,30 +119,30 @@ def test_any_other_name_is_misdirected(guard, host):
 
 
 def test_at_a_unix_socket_the_port_is_that_of_the_client():
-    guard = Guard(0)
-    assert guard.refused_host("localhost:8765") is None
-    assert guard.cookie_of("localhost:8765") == "fgsched-8765"
+    guard = Guard(NAME, 0)
+    assert guard.refused_host(f"{NAME}:8765") is None
+    assert guard.cookie_of(f"{NAME}:8765") == "fgsched-8765"
     assert guard.refused_host("evil.example:8765") is not None
-    assert guard.refused_host("localhost:x") is not None
+    assert guard.refused_host(f"{NAME}:x") is not None
 
 
 @pytest.mark.parametrize(
     ("headers", "is_ours"),
     [
         ({}, True),
-        ({"origin": f"http://localhost:{PORT}"}, True),
-        ({"origin": f"http://localhost:{PORT}", "sec-fetch-site": "same-origin"}, True),
+        ({"origin": f"http://{NAME}:{PORT}"}, True),
+        ({"origin": f"http://{NAME}:{PORT}", "sec-fetch-site": "same-origin"}, True),
         ({"origin": "null"}, False),
         ({"origin": f"http://127.0.0.1:{PORT}"}, False),  # another origin than that of the host
-        ({"origin": f"https://localhost:{PORT}"}, False),
+        ({"origin": f"https://{NAME}:{PORT}"}, False),
         ({"origin": "http://evil.example"}, False),
         ({"sec-fetch-site": "cross-site"}, False),
         ({"sec-fetch-site": "same-site"}, False),
-        ({"origin": f"http://localhost:{PORT}", "sec-fetch-site": "cross-site"}, False),
+        ({"origin": f"http://{NAME}:{PORT}", "sec-fetch-site": "cross-site"}, False),
     ],
 )
 def test_a_form_of_another_page_is_refused(guard, headers, is_ours):
-    refusal = guard.refused_origin({"host": f"localhost:{PORT}"} | headers)
+    refusal = guard.refused_origin({"host": f"{NAME}:{PORT}"} | headers)
     assert (refusal is None) is is_ours
 
 

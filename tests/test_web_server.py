@@ -1,12 +1,27 @@
 """The connections of the page: slow requests lose theirs, and what is answered without an end goes on."""
 
 import asyncio
+import socket
 from contextlib import asynccontextmanager
 
 import pytest
 
 from fgsched.web import server
 from fgsched.web.server import PageServer, loopback
+
+
+def _has_ipv6():
+    socks = loopback(0)
+    close(socks)
+    return len(socks) == 2
+
+
+def close(socks):
+    for sock in socks:
+        sock.close()
+
+
+HAS_IPV6 = _has_ipv6()
 
 
 async def answering(scope, receive, send):
@@ -28,11 +43,11 @@ async def serving():
     async def app(scope, receive, send):
         await answering({**scope, "state_of_test": over}, receive, send)
 
-    sock = loopback([0])
+    socks = loopback(0)
     page_server = PageServer(app, over.set)
-    task = asyncio.ensure_future(page_server.serve([sock]))
+    task = asyncio.ensure_future(page_server.serve(socks))
     try:
-        yield sock.getsockname()[1], over
+        yield socks[0].getsockname()[1], over
     finally:
         page_server.should_exit = True
         await task
@@ -109,12 +124,23 @@ def test_a_server_that_ends_ends_its_streams():
 
 
 def test_the_port_of_the_last_process_is_taken_if_it_is_free():
-    first = loopback([0])
-    port = first.getsockname()[1]
-    second = loopback([port, 0])
-    assert second.getsockname()[1] != port
-    first.close()
-    again = loopback([port, 0])
-    assert again.getsockname() == ("127.0.0.1", port)
-    again.close()
-    second.close()
+    first = loopback(0)
+    port = first[0].getsockname()[1]
+    second = loopback(port)
+    assert port not in {sock.getsockname()[1] for sock in second}
+    close(first)
+    again = loopback(port)
+    assert {sock.getsockname()[:2] for sock in again} <= {("127.0.0.1", port), ("::1", port)}
+    close(again + second)
+
+
+@pytest.mark.skipif(not HAS_IPV6, reason="this host has no IPv6")
+def test_a_port_that_another_user_has_for_ipv6_is_not_taken():
+    """A browser asks both addresses of the page, and would send the cookie to the other user."""
+    squatter = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    port = squatter.getsockname()[1]
+    socks = loopback(port)
+    assert [sock.getsockname()[1] for sock in socks] == [socks[0].getsockname()[1]] * 2
+    assert socks[0].getsockname()[1] != port
+    close(socks)
+    squatter.close()

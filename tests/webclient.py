@@ -4,7 +4,7 @@ import re
 import socket
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -32,11 +32,12 @@ class Web:
 
     port: int
     cookie: str = ""
+    name: str = ""  # of the host, as the command prints it
     path: Path | None = None  # of a Unix socket instead of a port
 
     @property
     def host(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.name}:{self.port}"
 
     def connect(self) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX if self.path else socket.AF_INET)
@@ -82,7 +83,7 @@ class Web:
         """Use a code as its button does, and return the browser that has the cookie."""
         done = self.post("/open", [("c", code)])
         assert done.status == 303, done
-        return Web(self.port, done.headers["set-cookie"].partition(";")[0], self.path)
+        return replace(self, cookie=done.headers["set-cookie"].partition(";")[0])
 
 
 def read(sock: socket.socket) -> Answer:
@@ -101,6 +102,6 @@ def served(home: Home, *options: str) -> tuple[Web, str]:
     home.client  # noqa: B018  the controller runs
     done = home.run("fgsched", "web", *options)
     assert done.status == 0, done
-    address = re.search(r"http://127\.0\.0\.1:(\d+)/open\?c=(\S+)", done.out)
+    address = re.search(r"http://(fg\w{16}\.localhost):(\d+)/open\?c=(\S+)", done.out)
     path = home.paths.run / "web.sock" if "--socket" in options else None
-    return Web(int(address[1]), path=path), address[2]
+    return Web(int(address[2]), name=address[1], path=path), address[3]

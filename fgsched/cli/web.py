@@ -82,7 +82,7 @@ def _opened(options: WebCommand, place: WebPlace) -> str:
     if status is None:
         raise Unreachable("the process of the page has ended", f"Its log tells why: {place.log}")
     if options.browser and status.port:
-        _browse(f"http://127.0.0.1:{status.port}/open?c={code}")
+        _browse(f"http://{status.name}:{status.port}/open?c={code}")
     return _address(status, place, code)
 
 
@@ -175,18 +175,18 @@ def _address(status: WebStatus, place: WebPlace, code: str) -> str:
     if not status.port:
         return (
             f"ssh -N -L 8765:{place.http} {user}@{host}    on your computer, then open there:\n"
-            f"http://127.0.0.1:8765/open?c={code}\n"
+            f"http://{status.name}:8765/open?c={code}\n"
             "The link opens the page once, within two minutes.\n"
         )
     return (
-        f"http://127.0.0.1:{status.port}/open?c={code}\n"
+        f"http://{status.name}:{status.port}/open?c={code}\n"
         "The link opens the page once, within two minutes. From another computer, first:\n"
         f"ssh -N -L {status.port}:127.0.0.1:{status.port} {user}@{host}\n"
     )
 
 
 def _described(status: WebStatus, place: WebPlace) -> str:
-    where = f"http://127.0.0.1:{status.port}/" if status.port else str(place.http)
+    where = f"http://{status.name}:{status.port}/" if status.port else str(place.http)
     ends = "stays" if status.keep else "ends after 30 minutes without an open page"
     lines = {
         "page": f"served at {where}, pid {status.pid}, version {status.version}",

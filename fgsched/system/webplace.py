@@ -2,10 +2,15 @@
 
 The process of the page holds a lock for its life, so a socket without a process is recognised. Each side
 checks that the other side belongs to its own user.
+
+The page has a name of its own, NAME.localhost, which browsers find at the loopback. A browser sends the
+cookies of a name to every port: those of 127.0.0.1 also to a server of another user that is looked at.
 """
 
 import fcntl
 import os
+import re
+import secrets
 import socket
 import struct
 from collections.abc import Mapping
@@ -25,6 +30,7 @@ from fgsched.system.runplace import placed
 _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of SO_PEERCRED
 _PATIENCE = 10.0  # seconds for an answer of the process
 _LONGEST = 1 << 16  # bytes of a message
+_NAME = re.compile(r"fg[0-9a-f]{16}\.localhost")
 CODE_LIFE = 120.0  # seconds in which a code opens the page
 
 Answer = TypeVar("Answer", bound=Struct)
@@ -53,6 +59,7 @@ class WebStatus(Struct, frozen=True, kw_only=True):
     version: str
     pid: int
     since: float  # epoch seconds of its start
+    name: str  # that a browser has to use, such as fg0123456789abcdef.localhost
     port: int = 0  # on the loopback; 0: it listens at the Unix socket
     sessions: int = 0  # that were opened and have not ended
     streams: int = 0  # pages that are open
@@ -78,6 +85,11 @@ class WebPlace(Struct, frozen=True, kw_only=True):
     def port(self) -> Path:
         """The file with the last port, which is used again."""
         return self.run / "web.port"
+
+    @property
+    def name(self) -> Path:
+        """The file with the name of the page, which is used again."""
+        return self.run / "web.name"
 
     @property
     def log(self) -> Path:
@@ -174,6 +186,21 @@ def read_message(sock: socket.socket, kind: type[Answer]) -> Answer:
             break
         data += part
     return msgspec.json.decode(data, type=kind)
+
+
+def own_name(place: WebPlace) -> str:
+    """Return the name of this user's page, which no other user can guess; the first call makes it.
+
+    Raises StorageError if it cannot be written.
+    """
+    with suppress(OSError, ValueError):
+        name = place.name.read_text()
+        if _NAME.fullmatch(name):
+            return name
+    name = f"fg{secrets.token_hex(8)}.localhost"
+    with written(place.name):
+        place.name.write_text(name)
+    return name
 
 
 def kept_port(place: WebPlace) -> int:

@@ -15,7 +15,7 @@ import msgspec
 from fgsched import protocol
 from fgsched.client import find_paths
 from fgsched.domain.errors import Exit, FgschedError
-from fgsched.system.webplace import WebOptions, WebPlace, WebStatus, find_webplace, kept_port
+from fgsched.system.webplace import WebOptions, WebPlace, WebStatus, find_webplace, kept_port, own_name
 from fgsched.views.choices import me
 from fgsched.web.app import WebApp
 from fgsched.web.control import Control
@@ -34,12 +34,12 @@ def is_abandoned(used_at: float, streams: int, now: float, *, keep: bool) -> boo
 
 async def _serve(options: WebOptions, place: WebPlace, ready: int) -> None:
     paths = find_paths()
-    sock = place.listener(place.http) if options.socket else loopback([kept_port(place), 0])
-    port = 0 if options.socket else int(sock.getsockname()[1])
+    socks = [place.listener(place.http)] if options.socket else loopback(kept_port(place))
+    port = 0 if options.socket else int(socks[0].getsockname()[1])
     if port:
         with suppress(OSError):
             place.port.write_text(f"{port}\n")
-    guard = Guard(port)
+    guard = Guard(own_name(place), port)
     app = WebApp(paths, guard, Viewer(uid=os.geteuid(), name=me()))
     live = app.live()
     server = PageServer(app.guarded, live.close)
@@ -47,12 +47,12 @@ async def _serve(options: WebOptions, place: WebPlace, ready: int) -> None:
     def stop() -> None:
         server.should_exit = True
 
-    control = Control(app, guard, port=port, keep=options.keep, stop=stop)
+    control = Control(app, guard, keep=options.keep, stop=stop)
     commands = await control.serve(place.listener(place.control))
     tasks = [asyncio.ensure_future(live.run()), asyncio.ensure_future(_watch(app, control, server))]
     _say(ready, control.status())
     try:
-        await server.serve([sock])
+        await server.serve(socks)
     finally:
         commands.close()
         for task in tasks:

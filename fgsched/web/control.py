@@ -21,9 +21,9 @@ _LONGEST = 1 << 16  # bytes of an order
 class Control:
     """Answers the orders of commands of this user."""
 
-    def __init__(self, app: WebApp, guard: Guard, *, port: int, keep: bool, stop: Callable[[], None]) -> None:
-        """`port`: 0 for a Unix socket; `stop` ends the process."""
-        self._app, self._guard, self._port, self._stop = app, guard, port, stop
+    def __init__(self, app: WebApp, guard: Guard, *, keep: bool, stop: Callable[[], None]) -> None:
+        """`stop` ends the process."""
+        self._app, self._guard, self._stop = app, guard, stop
         self.keep = keep
         self._since = time.time()
 
@@ -56,7 +56,8 @@ class Control:
             version=__version__,
             pid=os.getpid(),
             since=self._since,
-            port=self._port,
+            name=self._guard.name,
+            port=self._guard.port,
             sessions=self._guard.sessions,
             streams=self._app.live().streams,
             keep=self.keep,

@@ -31,7 +31,6 @@ STATIC = "/static/"
 FORM = "application/x-www-form-urlencoded"
 TOKEN = "token"  # the field of each form
 _CODE = re.compile(r"[\w-]{43}", re.ASCII)  # 256 bits
-_NAMES = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -86,9 +85,12 @@ class HttpRefusal(NamedTuple):
 class Guard:
     """The codes and the sessions of one process. Only their digests are kept."""
 
-    def __init__(self, port: int) -> None:
-        """`port`: that the process listens at; 0: a Unix socket, which any port of a client may lead to."""
-        self._port = port
+    def __init__(self, name: str, port: int) -> None:
+        """`name`: the host name of the page, which other users do not know.
+
+        `port`: that the process listens at; 0: a Unix socket, which any port of a client may lead to.
+        """
+        self.name, self.port = name, port
         self._codes: dict[str, PageCode] = {}
         self._sessions: dict[str, WebSession] = {}
 
@@ -150,16 +152,18 @@ class Guard:
     # -- requests ------------------------------------------------------------------------------
 
     def cookie_of(self, host: str) -> str:
-        """Return the name of the cookie: cookies of one host are shared by its ports."""
+        """Return the name of the cookie: pages at several ports of one name, by `ssh -L`, have one each."""
         return f"fgsched-{host.rpartition(':')[2]}"
 
     def refused_host(self, host: str) -> HttpRefusal | None:
-        """Refuse a name that another site could have given to this address."""
+        """Refuse every name but that of the page: another site or user could have it."""
         name, _, port = host.rpartition(":")
-        is_port = port == str(self._port) if self._port else re.fullmatch(r"[0-9]{1,5}", port, re.ASCII)
-        if name in _NAMES and is_port:
+        is_port = port == str(self.port) if self.port else re.fullmatch(r"[0-9]{1,5}", port, re.ASCII)
+        if name == self.name and is_port:
             return None
-        return HttpRefusal(HTTPStatus.MISDIRECTED_REQUEST, "This address has another name.")
+        return HttpRefusal(
+            HTTPStatus.MISDIRECTED_REQUEST, "This is not the address that `fgsched web` prints."
+        )
 
     def refused_origin(self, headers: Mapping[str, str]) -> HttpRefusal | None:
         """Refuse a form of another page."""

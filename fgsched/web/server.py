@@ -5,10 +5,11 @@ many, and one of another user at the Unix socket lose their connection.
 """
 
 import asyncio
+import errno
 import inspect
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +22,8 @@ from fgsched.web.guard import MOST_HEADERS
 
 MOST_CONNECTIONS = 64
 SECONDS = 30.0  # for a whole request
+_PORTS_TRIED = 8  # that the kernel chooses for IPv4 and that may be taken for IPv6
+_WITHOUT_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _SHUTDOWN = 5.0  # seconds for the end of open answers
 _BACKLOG = 128
 
@@ -115,18 +118,35 @@ def _config(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(app, **{name: value for name, value in settings.items() if name in known})
 
 
-def loopback(ports: Sequence[int]) -> socket.socket:
-    """Return a socket that listens at the first free of these ports of the loopback; 0: any port."""
-    for port in ports:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+def loopback(port: int) -> list[socket.socket]:
+    """Return sockets that listen at this port of the loopback, or at another one if it is not free; 0: any.
+
+    One is for IPv4, one for IPv6 if the host has it: browsers ask both, and another user must have neither.
+    Raises OSError if there is no free port.
+    """
+    for tried in (port, *[0] * _PORTS_TRIED):
+        socks: list[socket.socket] = []
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(("127.0.0.1", port))
-            sock.listen(_BACKLOG)
-        except OSError:
-            sock.close()
-            if port == ports[-1]:
-                raise
+            socks.append(_listening(socket.AF_INET, "127.0.0.1", tried))
+            socks.append(_listening(socket.AF_INET6, "::1", socks[0].getsockname()[1]))
+        except OSError as error:
+            if len(socks) == 1 and error.errno in _WITHOUT_IPV6:
+                return socks
+            for sock in socks:
+                sock.close()
+            failure = error
             continue
-        return sock
-    raise ValueError("no port is named")
+        return socks
+    raise failure
+
+
+def _listening(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
