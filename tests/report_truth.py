@@ -39,9 +39,11 @@ class Sum:
     def add(self, other: "Sum") -> None:
         self.sampled += other.sampled
         self.packed += other.packed
-        self.used += other.used
-        for name in CLASSES:
-            self.classes[name] += other.classes[name]
+        if other.used:
+            self.used += other.used
+        for name, seconds in other.classes.items():
+            if seconds:  # most are none, and a sum of fractions takes long
+                self.classes[name] += seconds
         self.peak = max(self.peak, other.peak)
 
 
@@ -66,6 +68,7 @@ class Truth:
         self.gpus = range(len(world.models)) if until > 0 and since < world.steps else ()
         self.steps = range(max(0, since), min(until, world.steps))
         self.hours = F((until - since) * STEP, HOUR)
+        self._spans: dict[int, list[Sum]] = {}
 
     # -- GPU time ----------------------------------------------------------------------------------
 
@@ -313,7 +316,12 @@ class Truth:
         return gap.until if gap else step + 1
 
     def spans(self, steps: int) -> list[Sum]:
-        """Return the use of all GPUs in each span of `steps` steps of the period."""
+        """Return the use of all GPUs in each span of `steps` steps of the period; it is added up once."""
+        if steps not in self._spans:
+            self._spans[steps] = self._summed(steps)
+        return self._spans[steps]
+
+    def _summed(self, steps: int) -> list[Sum]:
         return [
             sum_of(
                 cell
