@@ -4,6 +4,7 @@ Hypothesis tries the same examples in each run, so that a change is judged by it
 new ones run `scripts/test --hypothesis-profile=hunt`.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -61,44 +62,64 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # With that of a shell, files of a test host could be open to others, whom fgsched does not trust.
 os.umask(0o022)
 
-# Files that take most CPU time go first, so that parallel processes end at about the same time.
+# Files that take most CPU time or wait longest go first, so that parallel processes end at about one time.
 LONGEST = (
     "test_floods_benchmark.py",  # most of its time is waiting
     "test_gpu_check.py",
     "test_virtual_world.py",
     "test_report_sentences.py",
     "test_torch.py",
+    "test_leftovers.py",
+    "test_late_driver.py",
+    "test_contain_benchmark.py",
+    "test_driver_libraries.py",
+    "test_many_jobs.py",
+    "test_hostwait.py",
     "test_system_mode.py",
-    "test_hook_sanitized.py",
-    "test_spawner_mounts.py",
-    "test_starting.py",
-    "test_pages.py",
-    "test_front.py",
-    "test_install.py",
-    "test_scheduling_machine.py",
-    "test_crash_points.py",
-    "test_packaging.py",
-    "test_moving.py",
-    "test_acceptance_driver.py",
-    "test_jax.py",
-    "test_completion.py",
-    "test_fgsched.py",
-    "test_fgsub_faults.py",
-    "test_socket_fuzz.py",
-    "test_recover.py",
-    "test_fgctl.py",
-    "test_array_machine.py",
-    "test_golden.py",
-    "test_reports_of_users.py",
     "test_hook_smi.py",
-    "test_rundir.py",
-    "test_sums.py",
-    "test_mig.py",
-    "test_pruning.py",
-    "test_hook_lookup.py",
-    "test_attacks.py",
-    "test_partitions_of_users.py",
+    "test_scheduling_machine.py",
+    "test_jax.py",
+    "test_spawner_mounts.py",
+    "test_moving.py",
+    "test_layers.py",
+    "test_hook_sanitized.py",
+    "test_fgsub.py",
+    "test_fgfence.py",
+    "test_turns.py",
+    "test_front.py",
     "test_watchdog_driver.py",
+    "test_spawner_end.py",
+    "test_engine.py",
+    "test_isolation.py",
+    "test_tiers_driver.py",
+    "test_spawner_lost.py",
+    "test_fgsched.py",
+    "test_fgcancel.py",
+    "test_recover.py",
+    "test_gpusim_agrees.py",
+    "test_gpusim.py",
+    "test_packaging.py",
+    "test_explain_handlers.py",
+    "test_ownhost.py",
+    "test_hook_lives.py",
+    "test_spawner_root.py",
+    "test_starting.py",
+    "test_fgrun.py",
+    "test_orders.py",
+    "test_arbiter.py",
+    "test_hook_runtime.py",
+    "test_spawner_limit.py",
+    "test_install.py",
+    "test_enforcement.py",
+    "test_pages.py",
+    "test_sums.py",
+    "test_manual.py",
+    "test_locks.py",
+    "test_docstrings.py",
+    "test_array_machine.py",
+    "test_python_calls.py",
+    "test_socket_fuzz.py",
+    "test_acceptance_driver.py",
 )
 
 
@@ -116,6 +137,12 @@ def _end(process: Any, failure: Any, *details: Any) -> None:
 
 _leave = subprocess.Popen.__exit__
 subprocess.Popen.__exit__ = _end  # type: ignore[method-assign]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish():
+    """Keep the many tests themselves out of each later search for garbage."""
+    gc.freeze()
 
 
 @pytest.fixture
