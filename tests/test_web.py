@@ -262,6 +262,54 @@ def test_a_job_is_followed_without_loading_the_page_again(home, web):
     assert seen == "more\n"
 
 
+def test_a_job_is_submitted_by_the_form_as_by_the_command(home, web):
+    script = home.path / "form.sh"
+    script.write_text("#!/bin/sh\n#FG --gpus=0.25\nexit 0\n")
+    shown = web.get("/submit")
+    key = re.search(r'name="key" value="([^"]+)"', shown.body)[1]
+    form = {"token": shown.token, "key": key, "script": script, "time": "1h", "arguments": "a 'b c'"}
+    refused = web.post("/submit/forecast", (form | {"gpus": "x"}).items())
+    assert refused.status == 200
+    assert re.search(r'id="e-gpus"[^>]*>--gpus=x', refused.body)
+    asked = web.post("/submit/forecast", (form | {"set": "gpus=0.5"}).items())
+    assert "At once, on half of GPU" in asked.body
+    assert 'name="gpus" value="0.5"' in asked.body
+    wrong = web.post("/submit", (form | {"partition": "none-such", "do": "hold"}).items())
+    assert (wrong.status, 'aria-invalid="true"' in wrong.body) == (409, True)
+    sent = [web.post("/submit", (form | {"do": "hold"}).items()) for _ in range(2)]
+    assert sent[0].status == 303
+    assert sent[0].headers["location"] == sent[1].headers["location"], "a double click submits one job"
+    job = int(sent[0].headers["location"].removeprefix("/job/"))
+    document = home.job(job)
+    assert (document["held"], document["time_limit"]) == ("user", 3600)
+    assert f"fgsub --time=1h --hold {script} a 'b c'" in web.get(f"/job/{job}").body.replace("&#39;", "'")
+    again = web.get(f"/submit?again={job}").body.replace("&#39;", "'")
+    assert f'value="{script}"' in again
+    assert """value="a 'b c'\"""" in again
+    web.change("cancel", job)
+
+
+def test_a_pasted_script_runs_with_the_mask_of_the_user(home, web):
+    shown = web.get("/submit")
+    text = f"#!/bin/sh\r\n#FG --output={home.path}/mask\r\numask\r\n"
+    fields = [("token", shown.token), ("key", "k" * 20), ("text", text), ("gpus", "0.25")]
+    sent = web.post("/submit", fields)
+    assert sent.status == 303, sent.body
+    home.wait(int(sent.headers["location"].removeprefix("/job/")))
+    own = os.umask(0o022)
+    os.umask(own)
+    assert (home.path / "mask").read_text().strip() == f"{own:04o}"
+
+
+def test_a_forecast_is_no_change_but_needs_the_token(home, web):
+    assert web.post("/submit/forecast", [("script", "x")]).status == 403
+    fields = [("token", web.get("/submit").token), ("script", "/none")]
+    answers = [web.post("/submit/forecast", fields) for _ in range(25)]
+    assert {answer.status for answer in answers} == {200}
+    moved = web.get("/submit/forecast")
+    assert (moved.status, moved.headers["location"]) == (303, "/submit")
+
+
 def _with_output(web, job) -> Answer:
     """The page of a job that has made its output file."""
     end = time.monotonic() + PATIENCE

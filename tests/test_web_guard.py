@@ -157,8 +157,8 @@ def test_a_read_only_session_changes_nothing_but_can_end(guard):
     session = opened(guard, read_only=True)
     form = {"token": session.token}
     assert guard.refused_change(session, form, 0.0).status == HTTPStatus.FORBIDDEN
-    assert guard.refused_change(session, form, 0.0, ends=True) is None
-    assert guard.refused_change(session, {"token": "x"}, 0.0, ends=True).status == HTTPStatus.FORBIDDEN
+    assert guard.refused_change(session, form, 0.0, path="/ended") is None
+    assert guard.refused_change(session, {"token": "x"}, 0.0, path="/ended").status == HTTPStatus.FORBIDDEN
 
 
 def test_twenty_changes_a_minute_are_taken(guard):

@@ -1,6 +1,7 @@
 """The contexts of the pages as values, and each page as HTML: nothing that a user gave is more than text."""
 
 import re
+import shlex
 import time
 from html.parser import HTMLParser
 
@@ -9,9 +10,10 @@ from msgspec.structs import force_setattr, replace
 
 import history
 from fgsched import protocol
-from fgsched.domain.job import OomReport, Request
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import Hold, OomReport, Request
 from fgsched.domain.states import JobState, Reason
-from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Shortfall, Unblock
+from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Shortfall, Trial, Unblock
 from fgsched.reports.drawing import DARK, LIGHT
 from fgsched.system.process import TreeUse
 from fgsched.web.app import PAGES
@@ -20,13 +22,16 @@ from fgsched.web.output import FileId, FileTail, plain
 from fgsched.web.pages import job as job_page
 from fgsched.web.pages import now as now_page
 from fgsched.web.pages import queue as queue_page
+from fgsched.web.pages import submit as submit_page
 from fgsched.web.pages.gpubars import BarPart, bar, polyline, status_of
+from fgsched.web.pages.submit import NAMES, FormAnswer, SubmissionWish, filled
 from fgsched.web.pages.words import span
 from fgsched.web.reading import HostLook, JobData, QueueData, confined
 from fgsched.web.visit import Viewer, Visit
 from topframes import GIB, JOBS, NOW, frame
 
 ANN, INES = Viewer(uid=8, name="ann"), Viewer(uid=1, name="ines")
+SCRIPTS = ["/static/htmx.min.js", "/static/live.js"]
 NASTY = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -339,6 +344,122 @@ def test_an_ended_job_shows_what_happened_and_the_line_for_the_next_run():
     assert shown.actions == []
 
 
+# -- submit ----------------------------------------------------------------------------------------------
+
+HOLD = Hold(gpu=6, share=5000, memory=24 * GIB)
+AT_ONCE = Trial(id=41_200, partition="main", holds=(HOLD,), advice=EXPLANATION.advice)
+WAITS = Trial(id=41_200, partition="main", blockers=EXPLANATION.blockers, advice=EXPLANATION.advice)
+
+
+def wish(**fields):
+    fields = {name.replace("_", "-"): text for name, text in fields.items()}
+    return SubmissionWish(fields=fields, home="/home/ann")
+
+
+def submission(trial=None, *, refusal=None, **fields):
+    runs = [replace(RUNNING, id=7, state=JobState.COMPLETED, usage=None, elapsed=6720.0)]
+    asked = FormAnswer(
+        wish=wish(**fields), key="k" * 20, trial=trial, refusal=refusal, runs=runs, time_limit=7200
+    )
+    return submit_page.context(replace(asked, models={6: "RTX A6000"}), visit("/submit"))
+
+
+def test_the_form_makes_the_command_that_fgsub_reads():
+    asked = wish(
+        script="vit/train.sh", arguments="--epochs '4 0'", gpus=" 0.5 ", job_name="a b", more="--nice=5"
+    )
+    words = ["--gpus=0.5", "--job-name=a b", "--nice=5", "/home/ann/vit/train.sh", "--epochs", "4 0"]
+    assert asked.words() == words
+    assert asked.words(hold=True) == [*words[:3], "--hold", *words[3:]]
+    assert asked.line() == f"cd /home/ann/vit && fgsub {shlex.join(words)}"
+    assert wish(script="~/x.sh").words() == ["/home/ann/x.sh"]
+    assert wish(script="/srv/x.sh").directory == "/srv"
+    pasted = wish(text="#!/bin/sh\r\nexit 0\r\n", gpus="1")
+    assert (pasted.text, pasted.line()) == (
+        b"#!/bin/sh\nexit 0\n",
+        "cd /home/ann && fgsub --gpus=1 < SCRIPT",
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause", "field"),
+    [
+        ({}, "script: none is named", "script"),
+        ({"script": "a", "text": "#!/bin/sh"}, "script: a path and a text", "script"),
+        ({"text": "#!/bin/sh", "arguments": "x"}, "arguments: a script that is pasted", "arguments"),
+        ({"script": "a", "arguments": "'"}, "arguments: a quotation mark", "arguments"),
+        ({"script": "a", "more": "'"}, "other options: a quotation mark", "more"),
+    ],
+)
+def test_a_form_that_contradicts_itself_is_refused_at_its_field(fields, cause, field):
+    with pytest.raises(BadUsage, match=cause) as refused:
+        wish(**fields).words()
+    assert submit_page.field_of(refused.value.cause) == field
+
+
+@pytest.mark.parametrize(
+    ("cause", "field"),
+    [
+        ("--gpus=x is not a number", "gpus"),
+        ("train.sh:3: --gres=gpu:x is not a number", "gpus"),
+        ("--mem-per-cpu=x is not a size", "mem"),
+        ("--signal=x is not a signal", "more"),
+        ("partition night does not exist", "partition"),
+        ("the time limit is longer than the longest of the partition", "partition"),
+        ("standard input has no interpreter", "text"),
+        ("the queue is full", ""),
+    ],
+)
+def test_a_refusal_is_shown_at_the_field_that_it_names(cause, field):
+    assert submit_page.field_of(cause) == field
+    shown = submission(refusal=BadUsage(cause, "Do this."), script="a")
+    text = shown.errors[field]
+    assert text.endswith(". Do this.")
+    assert [row.name for row in shown.rows if row.error] == [field] * (
+        field in {row.name for row in shown.rows}
+    )
+    assert (shown.forecast.error, shown.forecast.sentence) == ("" if field else text, "")
+
+
+def test_the_forecast_says_when_and_where_and_what_would_start_it_now():
+    shown = submission(AT_ONCE, script="/a/b", gpus="0.5").forecast
+    assert shown.sentence == "At once, on half of GPU 6 RTX A6000; it ends by 16:23."
+    assert shown.offers == ()
+    assert shown.command == "cd /a && fgsub --gpus=0.5 /a/b"
+    start = ExpectedStart(latest=NOW + 3600, likely=NOW + 1200)
+    waits = submission(replace(WAITS, start=start), script="/a/b").forecast
+    assert waits.sentence == "By 15:23, likely 14:43."
+    assert waits.lines[0].startswith("needs one whole GPU; GPU 2 has 0.05 left; lifted when job 41040 ends")
+    assert [(offer.label, offer.set) for offer in waits.offers] == [("Use 0.5", "gpus=0.5")]
+    assert submission(WAITS, script="/a/b").forecast.sentence.startswith("It would wait; start time unknown")
+    host = submission(replace(AT_ONCE, holds=()), script="/a/b").forecast
+    assert host.sentence == "At once, without a GPU; it ends by 16:23."
+
+
+def test_earlier_runs_of_the_name_are_hints():
+    hints = {row.name: (row.hint, row.offer) for row in submission(AT_ONCE, script="/a/b").rows if row.hint}
+    assert hints == {"time": ("the last 1 runs took at most 1 h 52 min", "")}
+
+
+def test_a_job_is_submitted_again_with_its_own_request_and_the_line_for_the_next_run():
+    line = "fgsub --gpus=0.3 --gpu-mem=20G --signal=TERM@60 --hold train.sh --epochs '4 0'"
+    request = Request(name="rl-atari", submit_dir="/home/nadia", chdir="/home/nadia", submit_line=line)
+    fields = filled(replace(ENDED, request=request), "text", line="#FG --gpu-mem=22G --cpus-per-task=1")
+    assert {name: text for name, text in fields.items() if text} == {
+        "gpus": "0.3",
+        "gpu-mem": "22G",
+        "cpus-per-task": "1",
+        "more": "--signal=TERM@60",
+        "script": "/home/nadia/train.sh",
+        "arguments": "--epochs '4 0'",
+    }
+    pasted = replace(request, submit_line="fgsub --gpus=1")
+    fields = filled(replace(ENDED, request=pasted), "#!/bin/sh\n")
+    assert (fields["text"], fields["chdir"]) == ("#!/bin/sh\n", "/home/nadia")
+    assert job(ENDED, script="#!/bin/sh").again == "/submit?again=41080"
+    assert job(ENDED, ANN, script="#!/bin/sh").again == ""
+
+
 # -- the host that keeps its users private -----------------------------------------------------------------
 
 
@@ -429,15 +550,21 @@ def every_page(text):
         more = {"explanation": explanation} if about is waiting else {}
         data = JobData(look=cards, job=about, tail=tail, script=text, use=USE, **more)
         yield page("/job/{job}", data, visit("/job/7", viewer=viewer, job="7", query={"file": text}))
+    form = SubmissionWish(fields=dict.fromkeys(NAMES, text), home=text)
+    asked = FormAnswer(wish=form, key=text, trial=WAITS, warnings=[text], headers=[text], again=text)
+    refused = FormAnswer(wish=form, key=text, refusal=BadUsage(text, text))
+    for data in (asked, refused, replace(refused, refusal=BadUsage(f"--gpus={text}"))):
+        yield page("/submit", data, visit("/submit", viewer=viewer))
 
 
 @pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
 def test_what_a_user_gave_is_text_on_every_page(text):
     for html in every_page(text):
         tags = Tags(html)
-        assert tags.names.count("script") == 2
         scripts = [value for tag, name, value in tags.attributes if tag == "script" and name == "src"]
-        assert [value.partition("?")[0] for value in scripts] == ["/static/htmx.min.js", "/static/live.js"]
+        assert tags.names.count("script") == len(scripts)
+        own = [value.partition("?")[0] for value in scripts]
+        assert own in (SCRIPTS, [*SCRIPTS, "/static/submit.js"])
         assert not [name for _, name, _ in tags.attributes if name.startswith("on") or name == "style"]
         links = [
             value for _, name, value in tags.attributes if name in ("href", "src", "action", "formaction")
@@ -471,7 +598,8 @@ def test_every_form_repeats_the_token_and_none_is_on_a_read_only_page():
 def test_the_pages_have_the_weight_of_a_page():
     assert len(page("/", look()).encode()) <= 30_000
     assert (STATIC / "page.css").stat().st_size <= 10 << 10
-    assert sum(path.stat().st_size for path in STATIC.glob("*.js")) <= 45_000
+    assert sum((STATIC / name).stat().st_size for name in ("htmx.min.js", "live.js")) <= 45_000
+    assert (STATIC / "submit.js").stat().st_size <= 4_000
     assert len((STATIC / "live.js").read_text().splitlines()) <= 120
 
 

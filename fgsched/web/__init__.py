@@ -10,6 +10,7 @@ live      what changes on open pages: one subscription to the events for all of 
 output    read the output of a job: the end of a regular file, and what is added to it
 reading   what pages read of the controller
 server    serve at the loopback or a Unix socket, with limits of connections and time
+submitting the form of a submission: read as fgsub reads its line, tested, submitted
 visit     a request for a page, as a value
 pages     one module for a page: data to the context of a template, pure
 """

@@ -32,7 +32,7 @@ def is_abandoned(used_at: float, streams: int, now: float, *, keep: bool) -> boo
     return not keep and not streams and now - used_at > ABANDONED
 
 
-async def _serve(options: WebOptions, place: WebPlace, ready: int) -> None:
+async def _serve(options: WebOptions, place: WebPlace, ready: int, umask: int) -> None:
     paths = find_paths()
     socks = [place.listener(place.http)] if options.socket else loopback(kept_port(place))
     port = 0 if options.socket else int(socks[0].getsockname()[1])
@@ -40,7 +40,7 @@ async def _serve(options: WebOptions, place: WebPlace, ready: int) -> None:
         with suppress(OSError):
             place.port.write_text(f"{port}\n")
     guard = Guard(own_name(place), port)
-    app = WebApp(paths, guard, Viewer(uid=os.geteuid(), name=me()))
+    app = WebApp(paths, guard, Viewer(uid=os.geteuid(), name=me()), umask=umask)
     live = app.live()
     server = PageServer(app.guarded, live.close)
 
@@ -77,14 +77,14 @@ def main() -> None:
     ready, options = int(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=WebOptions)
     for name in options.added:
         os.environ.pop(name, None)
-    os.umask(0o077)
+    umask = os.umask(0o077)  # of the command that started the process; the jobs of the form have it
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
     try:
         place = find_webplace(find_paths(), os.environ, os.geteuid())
         if place.locked() is None:
             os.write(ready, b'{"already":true}\n')
             return
-        asyncio.run(_serve(options, place, ready))
+        asyncio.run(_serve(options, place, ready, umask))
         for path in (place.control, place.http):
             path.unlink(missing_ok=True)
     except FgschedError as error:

@@ -23,12 +23,12 @@ from fgsched import codec
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.domain.times import format_time
 from fgsched.system.paths import Paths
-from fgsched.web import acting, live, reading
+from fgsched.web import acting, live, reading, submitting
 from fgsched.web.frame import STATIC, FormNotice, frame_of, plain_page, render, taken_note
-from fgsched.web.guard import Guard, GuardedApp, HttpRefusal, WebSession
+from fgsched.web.guard import FORECAST, Guard, GuardedApp, HttpRefusal, WebSession
 from fgsched.web.live import LivePages
 from fgsched.web.output import FileId, Follower, path_of
-from fgsched.web.pages import icon, job, now, queue
+from fgsched.web.pages import icon, job, now, queue, submit
 from fgsched.web.reading import HostLook, HostReader
 from fgsched.web.visit import Viewer, Visit
 
@@ -64,20 +64,33 @@ PAGES = (
     PageRow(path="/", template="now.html.j2", read=reading.look, context=now.context, nav="/"),
     PageRow(path="/queue", template="queue.html.j2", read=reading.queue, context=queue.context, nav="/queue"),
     PageRow(path="/job/{job}", template="job.html.j2", read=reading.job, context=job.context, nav="/queue"),
+    PageRow(
+        path="/submit",
+        template="submit.html.j2",
+        read=submitting.opened,
+        context=submit.context,
+        nav="/submit",
+        live=False,
+        read_only=False,
+    ),
 )
+_SUBMIT = next(row for row in PAGES if row.path == "/submit")
 
 
 class WebApp:
     """The pages of one user."""
 
-    def __init__(self, paths: Paths, guard: Guard, viewer: Viewer) -> None:
-        self.reader = HostReader(paths)
+    def __init__(self, paths: Paths, guard: Guard, viewer: Viewer, *, umask: int) -> None:
+        """`umask`: of the jobs that are submitted here."""
+        self.reader = HostReader(paths, umask=umask)
         self.guard, self._paths, self._viewer = guard, paths, viewer
         self._live: LivePages | None = None
         self.used_at = time.monotonic()  # of the last request with a session
         routes = [
             *(Route(row.path, self._page_of(row)) for row in PAGES),
             Route("/jobs/{verb}", self._change, methods=["POST"]),
+            Route("/submit", self._submit, methods=["POST"]),
+            Route(FORECAST, self._forecast, methods=["GET", "POST"]),
             Route("/live", self._stream),
             Route("/icon.svg", self._icon),
             Route("/open", self._open, methods=["GET", "POST"]),
@@ -128,7 +141,10 @@ class WebApp:
 
     def _made(self, row: PageRow, visit: Visit, note: FormNotice = FormNotice()) -> str:  # noqa: B008
         """Make a whole page. Raises FgschedError."""
-        data = row.read(self.reader, visit)
+        return self._rendered(row, row.read(self.reader, visit), visit, note)
+
+    @staticmethod
+    def _rendered(row: PageRow, data: Any, visit: Visit, note: FormNotice) -> str:
         page = row.context(data, visit)
         look: HostLook | None = data if isinstance(data, HostLook) else getattr(data, "look", None)
         trouble, since = (look.trouble, look.since) if look is not None else ("", 0.0)
@@ -265,6 +281,39 @@ class WebApp:
         session.message, session.has_failed = note.text, note.has_failed
         self.live().note()
         return RedirectResponse(back, HTTPStatus.SEE_OTHER)
+
+    async def _forecast(self, request: Request) -> Response:
+        """Show the form with when its job would start."""
+        if request.method != "POST":
+            return RedirectResponse("/submit", HTTPStatus.SEE_OTHER)  # a page of this address is loaded again
+        self.used_at = time.monotonic()
+        form = dict(request.scope["fgsched.form"])
+        wish = submitting.wish_of(form)
+        asked = await run_in_threadpool(submitting.tested, self.reader, wish, form.get("key", ""))
+        return self._form(request, asked)
+
+    async def _submit(self, request: Request) -> Response:
+        """Submit the job of a form, or show the form with the refusal."""
+        session, form = request.scope["fgsched.session"], dict(request.scope["fgsched.form"])
+        self.used_at = time.monotonic()
+        wish, key = submitting.wish_of(form), form.get("key", "")
+        hold = form.get("do") == "hold"
+        try:
+            path, note = await run_in_threadpool(submitting.submit, self.reader, wish, key, hold=hold)
+        except FgschedError as error:
+            if error.exit_code in (Exit.UNREACHABLE, Exit.STORAGE):
+                raise
+            status = _STATUS.get(Exit(error.exit_code), HTTPStatus.CONFLICT)
+            return self._form(request, submit.FormAnswer(wish=wish, key=key, refusal=error), status)
+        session.message, session.has_failed = note.text, note.has_failed
+        self.live().note()
+        return RedirectResponse(path, HTTPStatus.SEE_OTHER)
+
+    def _form(
+        self, request: Request, submission: submit.FormAnswer, status: HTTPStatus = HTTPStatus.OK
+    ) -> Response:
+        visit = self._visit(request, request.scope["fgsched.session"])
+        return HTMLResponse(self._rendered(_SUBMIT, submission, visit, FormNotice()), status)
 
     # -- sessions --------------------------------------------------------------------------------
 

@@ -19,7 +19,8 @@ from fgsched.web.visit import Visit
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-NAV = (("/", "Now"), ("/queue", "Queue"))
+NAV = (("/", "Now"), ("/queue", "Queue"), ("/submit", "Submit"))
+READ_ONLY_NAV = NAV[:2]
 
 
 class FormNotice(Struct, frozen=True):
@@ -82,7 +83,7 @@ def frame_of(
         read_only=visit.viewer.read_only,
         path=nav,
         url=visit.url,
-        nav=NAV,
+        nav=READ_ONLY_NAV if visit.viewer.read_only else NAV,
         token=visit.token,
         live=live,
         note=note,

@@ -28,6 +28,7 @@ MOST_CHANGES = 20  # in `CHANGES_WITHIN` seconds
 CHANGES_WITHIN = 60.0
 OPEN_PATHS = ("/open", "/ended")  # that need no session, beside static files
 STATIC = "/static/"
+FORECAST = "/submit/forecast"  # a form that changes nothing, sent while the user types
 FORM = "application/x-www-form-urlencoded"
 TOKEN = "token"  # the field of each form
 _CODE = re.compile(r"[\w-]{43}", re.ASCII)  # 256 bits
@@ -173,18 +174,20 @@ class Guard:
         return None
 
     def refused_change(
-        self, session: WebSession, form: Mapping[str, str], now: float, *, ends: bool = False
+        self, session: WebSession, form: Mapping[str, str], now: float, *, path: str = ""
     ) -> HttpRefusal | None:
         """Refuse a change that the page of this session did not ask for, or too many of them.
 
-        `ends`: it ends the session, which every page may do.
+        `path`: of the form; every page may end its session, and a forecast changes nothing.
         """
         if not secrets.compare_digest(form.get(TOKEN, "").encode(errors="replace"), session.token.encode()):
             return HttpRefusal(HTTPStatus.FORBIDDEN, "The form is not of this session. Load the page again.")
-        if ends:
+        if path == "/ended":
             return None
         if session.read_only:
             return HttpRefusal(HTTPStatus.FORBIDDEN, "This page is read-only.")
+        if path == FORECAST:
+            return None
         recent = session.changes
         if len(recent) == MOST_CHANGES and now - recent[0] < CHANGES_WITHIN:
             text = f"More than {MOST_CHANGES} changes in a minute. Wait a moment."
@@ -267,8 +270,8 @@ class GuardedApp:
         session = scope["fgsched.session"]
         if scope["path"] == "/open" or session is None:
             return None
-        form, ends = dict(scope["fgsched.form"]), scope["path"] == "/ended"
-        return self._guard.refused_change(session, form, self._clock(), ends=ends)
+        form = dict(scope["fgsched.form"])
+        return self._guard.refused_change(session, form, self._clock(), path=scope["path"])
 
 
 async def _body(headers: Mapping[str, str], receive: Receive) -> bytes | None:

@@ -65,8 +65,9 @@ _UNKNOWN = ExpectedStart()
 class HostReader:
     """Questions to the controller for all pages. A look is shared by pages that are read at the same time."""
 
-    def __init__(self, paths: Paths, clock: Callable[[], float] = time.time) -> None:
-        self._paths, self._clock = paths, clock
+    def __init__(self, paths: Paths, clock: Callable[[], float] = time.time, *, umask: int = 0o077) -> None:
+        """`umask`: of the jobs that the form submits."""
+        self._paths, self._clock, self.umask = paths, clock, umask
         self._history = LookHistory()
         self._lock = Lock()
         self._look: HostLook | None = None

@@ -7,5 +7,6 @@ job     one job that runs, waits or has ended
 now     the first page: the user's jobs, the GPUs, who starts next
 pending why a job waits, and the changes that would start it
 queue   the open jobs and the jobs of today that have ended, in pages of 100 rows
+submit  the form that makes a command, and when its job would start
 words   the words that several pages share: states, times, amounts
 """

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 from msgspec import Struct
 
@@ -74,6 +75,7 @@ class JobPage(Struct, frozen=True, kw_only=True):
     code: str  # of the state, in the title
     lede: str  # after the state
     actions: Sequence[JobAction]
+    again: str = ""  # address of the form that has this job's request; "": it cannot be submitted again
     uses: Sequence[UseBar] = ()
     plots: Sequence[Plot] = ()
     hint: str = ""  # about the use of earlier runs
@@ -103,6 +105,7 @@ def context(data: JobData, visit: Visit) -> JobPage:
         code=words.title_code(job),
         lede=_lede(data, visit),
         actions=list(_actions(job, data.look.about.operator)) if may_act else (),
+        again=_again(data, visit),
         uses=_uses(data) if is_running else (),
         plots=_plots(data, visit) if is_running and job.gpus else (),
         hint=data.hint,
@@ -183,6 +186,14 @@ def _actions(job: JobInfo, is_operator: bool) -> Sequence[JobAction]:
         asks = f"Requeue job {view.label(job)}? It ends, and starts again from its beginning."
         actions.append(JobAction(verb="requeue", label="Requeue", asks=asks))
     return actions
+
+
+def _again(data: JobData, visit: Visit) -> str:
+    """Return the address of the form with the request of the reader's own job; "": it has no script."""
+    is_own = data.job.uid == visit.viewer.uid and not visit.viewer.read_only
+    if not is_own or not data.script or data.job.adopted is not None:
+        return ""
+    return f"/submit?{urlencode({'again': choices.exactly(data.job)})}"
 
 
 def _cancel(job: JobInfo) -> JobAction:

@@ -15,12 +15,12 @@
   const show = (page) => {
     const ticked = [...document.querySelectorAll("input[type=checkbox]:checked")].map((box) => box.id);
     const open = [...document.querySelectorAll("details[open]")].map((place) => place.id);
-    document.title = page.title;
+    document.title = page.title; const note = document.getElementById("note");
     if (page.icon) document.querySelector("link[rel=icon]").href = page.icon;
     htmx.swap({ text: page.main, target: main(), swap: "innerMorph", sourceElement: document.body }).then(() => {
       for (const id of ticked) { const box = document.getElementById(id); if (box) box.checked = true; }
       for (const id of open) { const place = document.getElementById(id); if (place) place.open = true; }
-      enliven();
+      enliven(); if (note && !document.getElementById("note")) main().prepend(note);
       if (!isFollowing && document.getElementById("out")?.dataset.end) { close(); listen(); }
     });
     last = page.clock;
