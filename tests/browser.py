@@ -97,7 +97,7 @@ def browser(profile: Path, fonts: Path | None = None) -> Iterator[Browser]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=os.environ
-        | {"XDG_CONFIG_HOME": str(profile)}
+        | {"XDG_CONFIG_HOME": str(profile / "config")}
         | ({"FONTCONFIG_FILE": str(fonts)} if fonts else {}),
         preexec_fn=descriptors,
         close_fds=False,

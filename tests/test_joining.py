@@ -13,7 +13,7 @@ from fgsched.protocol import JobInfo
 from interactive_driver import Typist, call, finish, start
 from live_host import living
 
-SHELL = ("env", "PS1=$ ", "bash", "--norc", "-i")
+SHELL = ("env", "PS1=$ ", "HISTFILE=", "bash", "--norc", "-i")
 LOOP = "echo ready; while :; do sleep 1000 & wait $!; done"
 PROPERTIES = "readlink /proc/self/ns/mnt; grep Cpus_allowed_list /proc/self/status; cat /proc/self/cgroup; "
 PROPERTIES += "ulimit -n; umask; id -u; env | grep -E '^(FG_|CUDA|LD_PRELOAD|TMPDIR|PATH)' | sort"
