@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import word_list
 from fgsched.domain.times import parse_duration
 from fgsched.domain.units import SubmitContext
@@ -182,6 +183,12 @@ def binding_variables(verbosity, kind, listed=""):
         (("-n2", "--gpu-bind=closest"), {}, None, ("0,1", "0,1")),
         (("-n2",), {"SLURM_TRES_BIND": "gres/gpu:single:1"}, None, ("0", "1")),
         (("-n2",), {"SLURM_TRES_PER_TASK": "gres/gpu=1"}, 2, ("0", "1")),
+        (
+            ("-n2",),
+            {"SLURM_TRES_PER_TASK": "gres/gpu=1", "SLURM_TRES_BIND": "gres/gpu:none"},
+            2,
+            ("0,1", "0,1"),
+        ),
         (("-n2", "--tres-per-task=cpu=2,gres/gpu:a100=1"), {}, 2, ("0", "1")),
         (("--ntasks-per-gpu=1",), {"FG_JOB_GPUS": "3,5"}, None, ("0", "1")),
         (("-n2", "--gres=none"), {}, 0, ("", "")),
@@ -259,6 +266,8 @@ def test_a_step_has_as_many_tasks_as_the_cpus_of_each_allow(words, environ, task
         (("--gpus=gpu:a100:2",), 2, "a100"),
         (("--gpus=a100=2",), 2, "a100"),
         (("--gres=gpu:1", "--gpus-per-task=1", "-n", "1"), 1, ""),
+        (("--gres=gpu:a100:2", "--gpus-per-task=1", "-n", "2"), 2, "a100"),
+        (("--gpus-per-task=1", "-n", "2", "--gpus=2"), 2, ""),
     ],
 )
 def test_an_amount_of_gpus_is_read_in_every_form_of_slurm(argv, gpus, gpu_type):
@@ -299,6 +308,14 @@ def test_a_step_has_the_cpus_of_each_task_that_the_job_requested(words, environ,
     variables = of_step(step, {}, 0, [])
     assert variables.get("SLURM_CPUS_PER_TASK") == (str(cpus) if step.has_cpus else None)
     assert variables["SLURM_NTASKS"] == variables["SLURM_NPROCS"] == "1"
+
+
+def test_gpus_of_all_and_of_each_task_give_the_number_of_tasks():
+    request, variables = submission("--gpus=4", "--gpus-per-task=2", "-c", "3")
+    assert (request.tasks, request.demand.gpus, request.demand.cpus) == (2, 4, 6)
+    assert (variables["SLURM_NTASKS"], variables["SLURM_GPUS"]) == ("2", "4")
+    with pytest.raises(BadUsage, match="--gres=gpu:3: the tasks have 2 GPUs with --gpus-per-task=1"):
+        submission("--gres=gpu:3", "--gpus-per-task=1", "-n", "2")
 
 
 def test_a_day_can_be_written_as_hours():

@@ -94,6 +94,8 @@ def test_every_key_is_read(configured):
         pam_service = "fgsched"
         kill_invalid_depend = true
         unknown_constraint = "ignore"
+        unknown_gres = "warn"
+        unknown_license = "warn"
         unknown_partition = "default"
         unknown_reservation = "ignore"
         hints = false
@@ -216,6 +218,8 @@ def test_every_key_is_read(configured):
         keep_scripts_size=MIB,
         allow_root_jobs=True,
         unknown_constraint="ignore",
+        unknown_gres="warn",
+        unknown_license="warn",
         unknown_partition="default",
         unknown_reservation="ignore",
         hints=False,
@@ -300,7 +304,8 @@ def test_every_key_is_read(configured):
     assert found.gpu_features == {0: ("nvlink",), 1: ("nvlink",)}
     assert (found.site.aliases, found.site.features) == ({"rtx8000": "a100"}, ("avx512",))
     assert needs("AVX512", found.site, has_gpus=True) == FeatureNeeds()
-    assert (found.site.ignores, found.site.cpus) == (("constraint", "partition", "reservation"), 12)
+    assert found.site.ignores == ("constraint", "gres", "license", "partition", "reservation")
+    assert (found.site.unsaid, found.site.cpus) == (("constraint", "reservation"), 12)
     assert found.limits == HostLimits(
         cpus=12,
         host_memory=65_536 * MIB,

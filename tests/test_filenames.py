@@ -23,7 +23,7 @@ VALUES = PatternValues(
         ("%99j", "0000000128"),
         ("%A_%a", "128_0"),
         ("%3a", "000"),
-        ("%J", "128.batch"),
+        ("%J", "128"),
         ("%s", "batch"),
         ("%x-%u@%N", "train-ann@box"),
         ("%5x", "train"),

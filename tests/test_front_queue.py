@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fgsched.views.display import host_name
 from live_host import PATIENCE, Home, living
 
 pytestmark = pytest.mark.compiler
@@ -150,7 +151,8 @@ def test_it_starts_a_controller_where_none_runs(tmp_path):
 
 
 def test_a_pending_job_is_on_no_node(queue):
-    for words in (("-w", "here"), ("--nodelist=here",), ("-w", "here", "-t", "all")):
+    name = host_name()
+    for words in (("-w", name), (f"--nodelist={name}",), ("-w", name, "-t", "all")):
         ours, theirs, _ = both(queue, "squeue", "-h", "-o", "%i %T", *words)
         assert ours == theirs
         assert b"RUNNING" in ours[1]

@@ -72,7 +72,7 @@ def test_a_reservation_that_does_not_exist_is_refused_unless_the_site_ignores_it
     words = ("--reservation=course", "--hold", "--wrap", "true")
     refused = site.run("fgsub", *words)
     assert (refused.status, "invalid reservation: course" in refused.err) == (Exit.REFUSED, True)
-    with living(tmp_path / "home", config='[jobs]\nunknown_reservation = "ignore"\n') as home:
+    with living(tmp_path / "home", config='[jobs]\nunknown_reservation = "warn"\n') as home:
         taken = home.run("fgsub", *words)
         assert taken.status == 0, taken.err
         assert "--reservation=course: ignored, no such reservation here" in taken.err

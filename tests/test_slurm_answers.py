@@ -223,10 +223,12 @@ def test_a_refusal_is_in_the_words_of_slurm(site, monkeypatch, words, error):
             (0, "1|first|main|COMPLETED\n1.batch|batch||COMPLETED\n", ""),
         ),
         ("sacct -nXP -j 1,1.7,99 -o jobid,jobname", (0, "1|first\n", "")),
-        ("scontrol show partition none", (1, "", "Partition none not found\n")),
+        ("scontrol show partition none", (1, "Partition none not found\n", "")),
         ("squeue -hj 99", (1, "", "slurm_load_jobs error: Invalid job id specified\n")),
         ("squeue -hj 1 -o %i", (0, "", "")),
         ("squeue -hj 99,98", (0, "", "")),
+        ("squeue -j 99 -o %i", (1, "", "slurm_load_jobs error: Invalid job id specified\n")),
+        ("squeue -hj 2 -o %Y", (0, "(null)\n", "")),
         ("squeue -j 99,98 -o %i", (0, "JOBID\n", "")),
         ("squeue -hj 3,99 -o %i", (0, "3\n", "")),
         ("scancel 99", (0, "", "")),
@@ -324,6 +326,11 @@ def test_a_document_has_the_keys_and_types_of_its_version_of_slurm(site, name, v
 SHAPES = json.loads((Path(__file__).parent / "data" / "slurm-documents.json").read_text())
 
 
+def test_a_node_that_does_not_exist_is_refused(site):
+    status, out, err = said(site, "squeue", "-w", "nosuch")
+    assert (status, out, err.splitlines()[0]) == (1, "", "squeue: error: Invalid node name nosuch")
+
+
 def test_a_document_in_yaml_says_what_the_one_in_json_says(site):
     status, out, err = said(site, "squeue", "--yaml")
     assert (status, err, out.splitlines()[:3]) == (0, "", ["%YAML 1.1", "--- !!map", "!!str jobs: !!seq"])
@@ -332,9 +339,9 @@ def test_a_document_in_yaml_says_what_the_one_in_json_says(site):
 
 
 def test_the_data_parsers_are_listed_and_another_one_is_refused(site):
-    listed = "Possible data_parser plugins:\ndata_parser/v0.0.42\ndata_parser/v0.0.40\ndata_parser/v0.0.41\n"
+    listed = "data_parser/v0.0.42\ndata_parser/v0.0.40\ndata_parser/v0.0.41\n"
     for command in ("squeue", "sacct", "sinfo", "scontrol"):
-        assert said(site, command, "--json=list") == (0, listed, "")
+        assert said(site, command, "--json=list") == (0, listed, "Possible data_parser plugins:\n")
         status, out, err = said(site, command, "--yaml=v0.0.38")
         assert (status, out) == (1, "")
         assert err.startswith(f"{command}: error: load_plugins: unable to find plugin: data_parser/v0.0.38\n")

@@ -491,13 +491,15 @@ STEP = SubmitContext(share_step=1250)
             ["--gres=fpga:1"],
             SubmitContext(resources=("neuron",)),
             "--gres=fpga:1: invalid generic resource specification, there is no 'fpga' here;"
-            " there are gpu, neuron",
+            " there are gpu, neuron. Delete it;"
+            ' unknown_gres = "warn" in fgsched.toml lets such jobs run without it',
         ),
         (
             ["--gres=fpga:1"],
             SubmitContext(resources=("neuron",), shards_per_gpu=4),
             "--gres=fpga:1: invalid generic resource specification, there is no 'fpga' here;"
-            " there are gpu, shard, neuron",
+            " there are gpu, shard, neuron. Delete it;"
+            ' unknown_gres = "warn" in fgsched.toml lets such jobs run without it',
         ),
         (
             ["-G0", "--gpu-mem=1G"],

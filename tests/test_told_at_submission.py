@@ -4,6 +4,7 @@ import io
 import os
 
 import pytest
+from msgspec.structs import replace
 
 from fgsched.cli import fgsub
 from fgsched.domain.errors import BadUsage, Refused
@@ -278,6 +279,32 @@ def test_a_reservation_of_another_site_is_ignored_where_the_site_says_so():
     known = prepared("--reservation=lesson", "--wrap=true", site=site)
     assert (known.submission.request.reservation, known.warnings) == ("lesson", ())
     assert prepared(*words).submission.request.reservation == "course"  # the controller refuses it
+    silent = SubmitContext(ignores=("reservation",), unsaid=("reservation",))
+    assert prepared(*words, site=silent).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("word", "kind", "what"),
+    [
+        ("--gres=tape:2,lic:1", "gres", "generic resource"),
+        ("--licenses=tape:2,lic", "license", "license"),
+        ("-Ltape,lic:1", "license", "license"),
+    ],
+)
+def test_a_resource_of_another_site_is_refused_or_ignored_as_the_site_says(word, kind, what):
+    site = SubmitContext(resources=("lic",))
+    with pytest.raises(BadUsage, match=f"invalid {what} specification, there is no 'tape' here; .*Delete it"):
+        prepared(word, "--wrap=true", site=site)
+    warned = prepared(word, "--wrap=true", site=replace(site, ignores=(kind,)))
+    assert warned.submission.request.demand.resources == (("lic", 1),)
+    label = "--gres" if kind == "gres" else "--licenses"
+    assert warned.warnings == (f"{label}: ignored, no such resource here: tape",)
+    assert not prepared(word, "--wrap=true", site=replace(site, ignores=(kind,), unsaid=(kind,))).warnings
+
+
+def test_a_job_has_at_least_the_cpus_of_mincpus():
+    requests = [prepared(*words, "--mincpus=8", "--wrap=true") for words in ((), ("-c", "16"))]
+    assert [job.submission.request.demand.cpus for job in requests] == [8, 16]
 
 
 @pytest.mark.parametrize(

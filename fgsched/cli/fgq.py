@@ -87,6 +87,12 @@ def _show(client: Client, wanted: Query, options: QueueOptions) -> int:
             for job in queue_jobs:
                 job.started_at = job.starts_at
     jobs = ordered(queue_jobs, wanted.keys)
+    status: int = Exit.DONE
+    is_slurm = said_by("fgq") == "squeue"
+    if call.where.id and is_slurm:  # an error takes the place of the table
+        status = _account_for(client, call.where.id, jobs, is_recent=call.recent)
+        if status != Exit.DONE:
+            return status
     rows = expanded(jobs) if options.expand else jobs
     if options.as_json:
         from fgsched.views import documents
@@ -98,7 +104,9 @@ def _show(client: Client, wanted: Query, options: QueueOptions) -> int:
         write(documents.squeue_document(rows, documents.form_of(options.slurm_json)))
     else:
         write(_table(rows, options, wanted))
-    return _account_for(client, call.where.id, jobs, is_recent=call.recent) if call.where.id else Exit.DONE
+    if not call.where.id or is_slurm:
+        return status
+    return _account_for(client, call.where.id, jobs, is_recent=call.recent)
 
 
 def _refuse_unknown(client: Client, where: protocol.Where) -> None:

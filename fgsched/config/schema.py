@@ -44,6 +44,7 @@ Placement = Literal["pack", "spread"]
 GpuCompute = Literal["hard", "fair", "none"]
 Mps = Literal["off", "user"]
 PreemptMode = Literal["requeue", "suspend", "cancel", "off"]
+Unknown = Literal["refuse", "warn", "ignore"]  # a value that the site does not define
 PartitionState = Literal["up", "down", "drain", "inactive"]
 Tier = Literal["driver", "shim", "watchdog", "none"]
 _STANDARD = Weights()
@@ -191,15 +192,21 @@ class Config(Struct, frozen=True, kw_only=True):
         _key("jobs", "Space of one user in the host's run directory; 0 is no limit.", ge=0, le=1 << 50),
     ] = 256 * MIB
     unknown_constraint: Annotated[
-        Literal["refuse", "ignore"],
+        Unknown,
         _key("jobs", "Action on a job whose --constraint names a feature that the host does not have."),
+    ] = "refuse"
+    unknown_gres: Annotated[
+        Unknown, _key("jobs", "Action on a job whose --gres names a resource that the site does not have.")
+    ] = "refuse"
+    unknown_license: Annotated[
+        Unknown, _key("jobs", "Action on a job whose --licenses names one that the site does not have.")
     ] = "refuse"
     unknown_partition: Annotated[
         Literal["refuse", "default"],
         _key("jobs", "Action on a job that names a partition which does not exist."),
     ] = "refuse"
     unknown_reservation: Annotated[
-        Literal["refuse", "ignore"],
+        Unknown,
         _key("jobs", "Action on a job that names a reservation which does not exist."),
     ] = "refuse"
     hints: Annotated[
@@ -566,16 +573,20 @@ class Config(Struct, frozen=True, kw_only=True):
             cpus=self.limits.cpus,
             aliases={name: settings.model for name, settings in self.gpu_types.items()},
             features=tuple(name for name, settings in self.features.items() if not settings.gpus),
-            ignores=tuple(
-                setting
-                for setting, word in (
-                    ("constraint", self.unknown_constraint),
-                    ("partition", self.unknown_partition),
-                    ("reservation", self.unknown_reservation),
-                )
-                if word != "refuse"
-            ),
+            ignores=tuple(name for name, word in self._unknown.items() if word != "refuse"),
+            unsaid=tuple(name for name, word in self._unknown.items() if word == "ignore"),
         )
+
+    @property
+    def _unknown(self) -> dict[str, str]:
+        """Return the action on unknown values of each option that has one."""
+        return {
+            "constraint": self.unknown_constraint,
+            "gres": self.unknown_gres,
+            "license": self.unknown_license,
+            "partition": self.unknown_partition,
+            "reservation": self.unknown_reservation,
+        }
 
     @property
     def gpu_features(self) -> dict[int, tuple[str, ...]]:

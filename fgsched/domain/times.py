@@ -39,15 +39,9 @@ def parse_duration(text: str, longest: int = _LONGEST_LIMIT) -> int:
 def _duration(text: str) -> int:
     if match := _WITH_DAYS.fullmatch(text):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-        _within(text, "minutes", minutes, 59)
-        _within(text, "seconds", seconds, 59)
         return days * DAY + hours * HOUR + minutes * MINUTE + seconds
     if match := _CLOCKED.fullmatch(text):
         parts = [int(part) for part in match.groups() if part is not None]
-        if len(parts) == 2 and not parts[0]:  # 0:600, as programs write seconds
-            return parts[1]
-        for name, part in zip(("seconds", "minutes"), reversed(parts[1:]), strict=False):
-            _within(text, name, part, 59)
         first, second, third = (*parts, 0, 0)[:3] if len(parts) == 3 else (0, *parts, 0)[:3]
         return first * HOUR + second * MINUTE + third
     match = _SPELLED.fullmatch(text)
@@ -55,11 +49,6 @@ def _duration(text: str) -> int:
         raise BadValue(text, _NOT_A_DURATION)
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return days * DAY + hours * HOUR + minutes * MINUTE + seconds
-
-
-def _within(text: str, field: str, value: int, most: int) -> None:
-    if value > most:
-        raise BadValue(text, f": {field} are 0 to {most} here")
 
 
 def format_runtime(seconds: float) -> str:

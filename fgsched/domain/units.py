@@ -51,7 +51,8 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     aliases: Mapping[str, str] = field(default_factory=dict)  # name of a GPU type -> part of the model's name
     features: tuple[str, ...] = ()  # of the host
     gpu_features: tuple[str, ...] = ()  # features and models of its GPUs
-    ignores: tuple[str, ...] = ()  # unknown values that are ignored: "constraint", "partition", "reservation"
+    ignores: tuple[str, ...] = ()  # unknown values that are ignored: "constraint", "gres", "reservation" …
+    unsaid: tuple[str, ...] = ()  # names of `ignores` without a warning
     partitions: tuple[str, ...] = ()
     reservations: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()  # countable resources of the site

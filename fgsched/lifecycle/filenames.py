@@ -36,12 +36,10 @@ class PatternValues(NamedTuple):
 
     def letter(self, letter: str, width: int) -> str:
         match letter:
-            case "j":
+            case "j" | "J":
                 return f"{self.job_id:0{width}d}"
             case "A":
                 return f"{self.array or self.job_id:0{width}d}"
-            case "J":
-                return f"{self.job_id:0{width}d}.batch"
             case "r":
                 return f"{self.restarts:0{width}d}"
             case "a":

@@ -10,9 +10,10 @@ from fgsched.views.options import FLAG, Option, known_of, rows_of
 class BadLine(Exception):
     """Raised for a command line that is refused; the text is that of getopt_long or of Slurm."""
 
-    def __init__(self, text: str, *, prefix: str | None = None) -> None:
+    def __init__(self, text: str, *, prefix: str | None = None, is_output: bool = False) -> None:
         super().__init__(text)
         self.prefix = prefix  # before the text; None: the name of the command
+        self.is_output = is_output  # whether Slurm prints it to standard output
 
 
 def parse(commands: str, words: Sequence[str], *, permute: bool) -> tuple[list[tuple[str, str]], list[str]]:
@@ -135,6 +136,7 @@ _PHRASES = (
     (r"invalid quality of service: .*|\S+ may not use --qos=.*", "Invalid qos specification"),
     (r"invalid partition: .*", "Invalid partition name specified"),
     (r"invalid reservation: .*", "Requested reservation is invalid"),
+    (r".*: invalid license specification.*", "Invalid license specification"),
 )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ def _has_answered_parsers(name: str, words: Sequence[str]) -> bool:
         return False
     for match in filter(None, map(_DOCUMENT.fullmatch, words)):
         if match[2] == "list":
+            print("Possible data_parser plugins:", file=sys.stderr)
             scontrol.write(documents.PARSERS)
             return True
         if documents.slurm_form(match[1], match[2]) is None:
@@ -78,8 +79,8 @@ def status_of(name: str, code: int) -> int:
 
 # What Slurm's sbatch reads as a number or sends to the controller: such an error ends it with 1, not 255.
 _BY_CONTROLLER = re.compile(
-    r"--(gpus|gpus-per-\w+|gres|array|dependency|constraint|nodes|ntasks(-per-\w+)?|cpus-per-\w+)="
-    r"|^cannot read "
+    r"--(gpus|gpus-per-\w+|gres|array|deadline|dependency|constraint|nodes|ntasks(-per-\w+)?|cpus-per-\w+)="
+    r"|^cannot read |exclude each other|memory per GPU needs "
 )
 
 
@@ -92,7 +93,8 @@ class _SlurmCommand:
 
     def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
         prefix, text = _words(self._name, cause, code)
-        is_late = self._name == "sbatch" and code == Exit.USAGE and _BY_CONTROLLER.search(cause)
+        is_late = _BY_CONTROLLER.search(cause) and "unknown option" not in cause
+        is_late = is_late and self._name == "sbatch" and code == Exit.USAGE
         status = 1 if is_late else status_of(self._name, code)
         if prefix is None:
             self._fail(text, remedy, status)
@@ -224,7 +226,7 @@ def main() -> None:
         _run()
     except BadLine as error:
         prefix = f"{name}: " if error.prefix is None else error.prefix
-        print(f"{prefix}{error}", file=sys.stderr)
+        print(f"{prefix}{error}", file=sys.stdout if error.is_output else sys.stderr)
         sys.exit(1)
     except StepRefused as error:
         print(error.text, file=sys.stderr)

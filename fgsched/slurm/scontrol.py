@@ -149,7 +149,7 @@ def _nodes(named: Sequence[str], options: Mapping[str, str]) -> str:
     """Return the host as a node. Raises BadLine: there is no such node."""
     for name in expand(",".join(named)):
         if name.partition(".")[0] not in (host_name(), "ALL"):
-            raise BadLine(f"Node {name} not found", prefix="")
+            raise BadLine(f"Node {name} not found", prefix="", is_output=True)
     with Client(find_paths()) as client:
         answer, partitions = (
             client.call(protocol.ListGpus()),
@@ -199,7 +199,7 @@ def _reservations(named: Sequence[str], options: Mapping[str, str]) -> str:
         total = client.call(protocol.ListGpus()).cpus.total
     for name in named:
         if name not in infos:
-            raise BadLine(f"Reservation {clean(name)} not found", prefix="")
+            raise BadLine(f"Reservation {clean(name)} not found", prefix="", is_output=True)
     if not infos:
         return "No reservations in the system\n"
     shown_reservations = [infos[name] for name in named or infos]
@@ -214,7 +214,7 @@ def _partitions(named: Sequence[str], options: Mapping[str, str]) -> str:
         try:
             shown_partitions = show.ASKED["partition"](client, named)
         except Refused:
-            raise BadLine(f"Partition {named[0]} not found", prefix="") from None
+            raise BadLine(f"Partition {named[0]} not found", prefix="", is_output=True) from None
     if form := form_of(options):
         return host.slurm_partitions(shown_partitions, form)
     return _text(map(host.scontrol_partition, shown_partitions), options)

@@ -155,7 +155,9 @@ def _gpu_binding(step: Mapping[str, str], environ: Mapping[str, str], each: int)
     inherited = environ.get("SLURM_TRES_BIND", "").removeprefix("gres/gpu:")
     of_gpu = step.get("ntasks-per-gpu")
     implied = f"per_task:{each}" if each else f"single:{of_gpu}" if of_gpu else ""
-    return read_gpu_binding(step.get("gpu-bind") or implied or inherited)
+    if inherited.startswith("per_task:"):  # of the job's amount for each task, which the step can replace
+        inherited = implied or inherited
+    return read_gpu_binding(step.get("gpu-bind") or inherited or implied)
 
 
 def _tasks(options: Mapping[str, str], environ: Mapping[str, str], cpus: int) -> tuple[bool, int]:

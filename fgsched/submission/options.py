@@ -25,7 +25,7 @@ _INSTANCES = lazy_regex(r"(?i)\bmig\b|\dg\.\d+gb|mig-")
 _EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
 _AS_WRITTEN = {"chdir", "comment", "error", "export", "input", "job-name", "output", "wrap"}  # blanks count
 _WITH_LETTERS = {"output", "error", "input"}
-_OF_CPUS = ("cpus-per-task", "cpus-per-gpu", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus")
+_OF_CPUS = ("cpus-per-task", "cpus-per-gpu", "mincpus", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus")
 _INSTEAD = {"HOME": "%h", "~": "%h", "USER": "%u", "FG_JOB_ID": "%j", "SLURM_JOB_ID": "%j"}
 
 
@@ -296,11 +296,26 @@ def _is_set(text: str) -> bool:
     return text in ("", "yes") or (digits.isascii() and digits.isdigit() and int(digits[:20]) != 0)
 
 
+IN_ALL = "gpus-in-all"  # the amount of --gpus or --gres beside --gpus-per-task
+
+
+def _of_tasks(first: AnySetting, second: AnySetting) -> tuple[AnySetting, AnySetting] | None:
+    """Return the amounts of GPUs of each task and of all together, if two settings name these; else None."""
+    if second.option.name == "gpus-per-task":
+        first, second = second, first
+    names = (first.option.name, second.option.name)
+    is_pair = names[0] == "gpus-per-task" and names[1] in ("gpus", "gres", "gpus-per-node")
+    return (first, second) if is_pair else None
+
+
 def latest(settings: Iterable[AnySetting], *, strict: bool = False) -> Settings:
     """Return the last setting of each slot. Raises BadUsage if `strict` and two values differ."""
     chosen = Settings()
     for setting in settings:
         before = chosen.get(setting.option.slot)
+        if before is not None and (pair := _of_tasks(before, setting)):
+            chosen["gpus"], chosen[IN_ALL] = pair
+            continue
         differs = before is not None and before.value != setting.value
         if (
             before is not None
@@ -377,7 +392,8 @@ def demand(settings: Settings, site: SubmitContext) -> Demand:
         gpus, share, gpu_type, memory = every, WHOLE, "", GpuMemory()
     gpu_type = _gpu_type(settings.of(table.GPU_TYPE), site.aliases.get(gpu_type, gpu_type), gpus, site)
     gpu_type = _also(gpu_type, _constraint(settings, gpus, site).gpu)
-    cpus = max(_possible(settings, _cpus(settings, gpus)), site.cpus if "exclusive" in settings else 1)
+    asked = max(_cpus(settings, gpus), settings.value(table.MINCPUS, 1))
+    cpus = max(_possible(settings, asked), site.cpus if "exclusive" in settings else 1)
     return made(
         Demand,
         gpus=gpus,
@@ -403,20 +419,44 @@ def _gpus_of_host(settings: Settings, site: SubmitContext) -> int:
 
 
 def _resources(settings: Settings, site: SubmitContext) -> tuple[tuple[str, int], ...]:
-    """Return the site resources of --gres. Raises BadUsage for an unknown resource."""
+    """Return the site resources of --gres and --licenses. Raises BadUsage for an unknown one."""
     resources: dict[str, int] = {}
-    for setting in filter(None, (settings.of(table.GPUS), settings.of(table.OTHER_GRES))):
-        for name, count in setting.value.resources:
-            if name not in site.resources:
-                shard = ("shard",) if site.shards_per_gpu else ()
-                names = ("gpu", *shard, *site.resources)
-                meant = _nearest(name, names)
-                hint = f"did you mean {meant}?" if meant else f"there are {', '.join(names)}"
-                raise setting.bad(
-                    f": invalid generic resource specification, there is no {quoted(name)} here; {hint}"
-                )
-            resources[name] = count
+    for setting, kind, named in _with_resources(settings):
+        for name, count in named:
+            if name in site.resources:
+                resources[name] = count
+            elif kind not in site.ignores:
+                raise setting.bad(_no_resource(name, kind, site))
     return tuple(sorted(resources.items()))
+
+
+def _with_resources(settings: Settings) -> Iterator[tuple[AnySetting, str, tuple[tuple[str, int], ...]]]:
+    """Yield each setting that can name resources of the site, what it calls them, and the resources."""
+    for setting in filter(None, (settings.of(table.GPUS), settings.of(table.OTHER_GRES))):
+        yield setting, "gres", setting.value.resources
+    if (licenses := settings.of(table.LICENSES)) is not None:
+        yield licenses, "license", licenses.value
+
+
+def _no_resource(name: str, kind: str, site: SubmitContext) -> str:
+    """Return the reason why a job with an unknown resource is refused, and what to do."""
+    shard = ("shard",) if site.shards_per_gpu else ()
+    names = (*(("gpu", *shard) if kind == "gres" else ()), *site.resources)
+    meant = _nearest(name, names)
+    switch = f'unknown_{kind} = "warn" in fgsched.toml lets such jobs run without it'
+    hint = (
+        f"did you mean {meant}?" if meant else f"there are {', '.join(names) or 'none'}. Delete it; {switch}"
+    )
+    what = "generic resource" if kind == "gres" else "license"
+    return f": invalid {what} specification, there is no {quoted(name)} here; {hint}"
+
+
+def ignored_resources(settings: Settings, site: SubmitContext) -> Iterator[str]:
+    """Yield a warning about the resources of each option that the site lets jobs ignore."""
+    for setting, kind, named in _with_resources(settings):
+        unknown = ", ".join(name for name, _ in named if name not in site.resources)
+        if unknown and kind not in site.unsaid:
+            yield f"{setting.label}: ignored, no such resource here: {unknown}"
 
 
 def _nearest(word: str, names: tuple[str, ...]) -> str:
@@ -431,12 +471,20 @@ def tasks(settings: Settings, gpus: int) -> int:
     each_gpu = settings.value(table.NTASKS_PER_GPU, 0)
     if each_gpu and not gpus:
         raise settings["ntasks-per-gpu"].bad(": tasks per GPU need --gpus or --gpu-mem")
-    number = settings.value(table.NTASKS, 0) or each_node or each_gpu * gpus or 1
+    number = settings.value(table.NTASKS, 0) or each_node or each_gpu * gpus or _tasks_with_gpus(settings)
     if each_node and number > each_node:
         nodes = -(-number // each_node)
         setting = settings["ntasks-per-node"]
         raise setting.bad(f": {number} tasks would need {nodes} nodes; fgsched schedules one host")
     return number
+
+
+def _tasks_with_gpus(settings: Settings) -> int:
+    """Return the number of tasks for which the GPUs suffice, if those of all and of each are requested."""
+    each, total = settings.of(table.GPUS), settings.get(IN_ALL)
+    if each is None or total is None or not each.value.size:
+        return 1
+    return max(1, int(total.value.size // each.value.size))
 
 
 def _cpus(settings: Settings, gpus: int) -> int:
@@ -471,11 +519,15 @@ def _gpus(settings: Settings, site: SubmitContext) -> tuple[int, int, str]:
         gpus, share = split_units(_in_gpus(setting, amount, site) * times)
     except ValueError as error:
         raise setting.bad(str(error)) from None
+    total = settings.get(IN_ALL)
+    if total is not None and _in_gpus(total, total.value, site) != gpus * share:
+        number = format_share(gpus * share)
+        raise total.bad(f": the tasks have {number} GPUs with {setting.label}={setting.text}")
     if share % WHOLE and share % site.share_step:
         low, high = (format_share(neighbour) for neighbour in neighbours(share, site.share_step))
         step = format_share(site.share_step)
         raise setting.bad(f" is not a multiple of this site's step of {step}; use {low} or {high} of a GPU")
-    return gpus, share, amount.gpu_type
+    return gpus, share, amount.gpu_type or (total.value.gpu_type if total else "")
 
 
 def _in_gpus(setting: Setting[Amount], amount: Amount, site: SubmitContext) -> int:
@@ -543,7 +595,7 @@ def _constraint(settings: Settings, gpus: int, site: SubmitContext) -> FeatureNe
 def ignored_features(settings: Settings, site: SubmitContext) -> list[str]:
     """Return a warning about features of --constraint that the site lets jobs ignore."""
     unknown = ", ".join(_constraint(settings, 1, site).unknown)
-    is_told = unknown and "constraint" in site.ignores
+    is_told = unknown and "constraint" in site.ignores and "constraint" not in site.unsaid
     return [f"--constraint: ignored, no such feature here: {unknown}"] if is_told else []
 
 

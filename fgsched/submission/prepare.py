@@ -354,7 +354,8 @@ class SubmissionPreparer:
         if setting.text in self._site.reservations:
             return []
         del settings["reservation"]
-        return [f"--reservation={setting.text}: ignored, no such reservation here"]
+        is_unsaid = "reservation" in self._site.unsaid
+        return [] if is_unsaid else [f"--reservation={setting.text}: ignored, no such reservation here"]
 
     def _of_partition(self, settings: Settings) -> dict[str, AnySetting]:
         """Return the defaults of the partition; its GPUs only if none are requested."""
@@ -464,6 +465,7 @@ class SubmissionPreparer:
             yield from jobwarnings.about_number(settings["mem"])
         yield from jobwarnings.about_signal(settings)
         yield from options.ignored_features(settings, self._site)
+        yield from options.ignored_resources(settings, self._site)
         if "begin" in settings:
             _, remark = self._here.moment(settings["begin"].text)
             yield from jobwarnings.about_begin(settings["begin"], remark)
@@ -692,7 +694,7 @@ def by_option(settings: Settings, request: Request) -> dict[str, str]:
     variables = {}
     cpus = request.demand.cpus
     tasks = request.tasks
-    if not {"ntasks", "ntasks-per-node", "ntasks-per-gpu"}.isdisjoint(settings):
+    if not {"ntasks", "ntasks-per-node", "ntasks-per-gpu", options.IN_ALL}.isdisjoint(settings):
         variables = dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(tasks))
     else:
         tasks = max(1, cpus // settings.value(table.CPUS_PER_TASK, 1))

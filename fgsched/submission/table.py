@@ -437,10 +437,22 @@ def _option(name: str, parse: Callable[[str], Value]) -> JobOption[Value]:
     )
 
 
+def licenses(text: str) -> tuple[tuple[str, int], ...]:
+    """Parse a list of NAME[:N], which are resources of the site. Raises BadValue."""
+    resources: dict[str, int] = {}
+    for part in re.split("[,;|]", text):
+        name, _, amount = part.replace("=", ":").partition(":")
+        if not _RESOURCE.fullmatch(name) or not re.fullmatch("[0-9]{0,5}", amount) or name in resources:
+            raise BadValue(text, ": invalid license specification (NAME:N)")
+        resources[name] = int(amount or 1)
+    return tuple(item for item in resources.items() if item[1])
+
+
 # Options whose values the code asks for by name
 GPUS = _option("gpus", gpus)
 GPU_MEM = _option("gpu-mem", gpu_memory)
 GRES = _option("gres", gres)
+LICENSES = _option("licenses", licenses)
 GPU_TYPE = _option("gpu-type", gpu_type)
 CPUS_PER_TASK = _option("cpus-per-task", count)
 MEM = _option("mem", host_memory("job"))
@@ -460,9 +472,10 @@ NTASKS = _option("ntasks", count)
 NTASKS_PER_NODE = _option("ntasks-per-node", count)
 NTASKS_PER_GPU = _option("ntasks-per-gpu", count)
 CPUS_PER_GPU = _option("cpus-per-gpu", count)
-_NAMED = (GPUS, GPU_MEM, GRES, GPU_TYPE, CPUS_PER_TASK, MEM, TIME, OPEN_MODE, MKDIR, CONTAINER, SIGNAL, HOLD,
-          WAIT, PARSABLE, QUIET, JSON, TEST_ONLY, EXPLAIN, NTASKS, NTASKS_PER_NODE, NTASKS_PER_GPU,
-          CPUS_PER_GPU)  # fmt: skip
+MINCPUS = _option("mincpus", count)
+_NAMED = (GPUS, GPU_MEM, GRES, LICENSES, GPU_TYPE, CPUS_PER_TASK, MEM, TIME, OPEN_MODE, MKDIR, CONTAINER,
+          SIGNAL, HOLD, WAIT, PARSABLE, QUIET, JSON, TEST_ONLY, EXPLAIN, NTASKS, NTASKS_PER_NODE,
+          NTASKS_PER_GPU, CPUS_PER_GPU, MINCPUS)  # fmt: skip
 # The parsers of all other options that are no flags; of a flag they say what it sets
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "fgpu": fgpu, "gpus-per-node": gpus, "gpus-per-task": gpus, "type": gpu_type, "constraint": constraint,

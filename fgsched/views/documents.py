@@ -109,9 +109,7 @@ class SlurmForm(Struct, frozen=True):
 
 
 _NAME = "data_parser/v0.0."
-PARSERS = "Possible data_parser plugins:\n" + "".join(
-    f"{_NAME}{version}\n" for version in (SLURM_VERSIONS[-1], *SLURM_VERSIONS[:-1])
-)
+PARSERS = "".join(f"{_NAME}{version}\n" for version in (SLURM_VERSIONS[-1], *SLURM_VERSIONS[:-1]))
 
 
 def slurm_form(syntax: str, parser: str | None) -> SlurmForm | None:

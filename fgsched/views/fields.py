@@ -959,7 +959,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _pair("AccrueTime", moment),
     ],
     "started_at": [
-        _queue("SCHEDNODES", "SchedNodes", "Y", _host_if(bool, "(null)")),
+        _constant("(null)", _queue("SCHEDNODES", "SchedNodes", "Y")),
         _key("json step", "start_time"),
         _key("sacct", "time.start", _as_integer),
         _key("sacct_step", "time.start", whole_number),

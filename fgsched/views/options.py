@@ -394,6 +394,7 @@ _OF_JOBS = (
     _job("-q --qos", "NAME", "Quality of service.", slurm=_JOBS, inputs=_ALL, part="job", update="qos"),
     _job("--wckey", "NAME", "Tag in the accounts, for fgreport users --by tag.", slurm=_JOBS, inputs=_ALL,
          part="job"),
+    _job("-L --licenses", "LIST", "Resources of the site: NAME[:N],…", slurm=_JOBS, part="job"),
     _job("--reservation", "NAME", "Run in this reservation.", slurm=_JOBS, inputs=_ALL, part="job",
          update="reservation"),
     _job("--nice", "[N]", "Lower the priority by N; default: 100.", bare="100", slurm=_JOBS, part="job",
@@ -446,6 +447,7 @@ _OF_JOBS = (
     _job("--ntasks-per-gpu", "N", "Number of tasks for each GPU.", slurm=_JOBS, inputs="FGSUB SALLOC SLURM",
          step="SLURM", part="job step"),
     _job("--cpus-per-gpu", "N", "Number of CPUs for each GPU.", slurm=_JOBS, inputs=_ALL, part="job"),
+    _job("--mincpus", "N", "At least this number of CPUs.", slurm=_JOBS, inputs="FGSUB", part="job"),
     _job("-N --nodes", "1", "Number of hosts: 1.", slurm=_JOBS, inputs="", part="job"),
 )  # fmt: skip
 
@@ -469,9 +471,7 @@ _OF_SLURMS_JOBS = (
     _harmless("--gpu-freq=", _JOBS, inputs="SBATCH SALLOC SLURM", part="job"),
     _harmless("--gres-flags=", inputs="SBATCH"),
     _harmless("--hint=", _JOBS, inputs="SBATCH SALLOC SLURM", step="SLURM", part="job"),
-    _harmless("-L --licenses=", _JOBS, part="job"),
     _harmless("--mem-bind=", "srun", inputs="SBATCH", step="SLURM"),
-    _harmless("--mincpus=", _JOBS, part="job"),
     _harmless("--network=", _JOBS, inputs="SBATCH SALLOC SLURM", step="SLURM", part="job"),
     _harmless("-k --no-kill?", _JOBS, inputs="SBATCH SALLOC SLURM"),
     _harmless("-w --nodelist=", _JOBS, part="job"),

@@ -11,6 +11,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import shown
 from fgsched.views import choices, columns
 from fgsched.views.columns import QueueColumns
+from fgsched.views.display import host_name
 from fgsched.views.job import EXPECTED
 from fgsched.views.listing import Format, TableColumn
 from fgsched.views.options import QueueOptions
@@ -102,6 +103,7 @@ def _slurm(options: QueueOptions) -> str:
 def _where(options: QueueOptions, reader: QueueReader) -> protocol.Where:
     states = list(choices.states(options.states)) if options.states else None
     if options.nodelist is not None:
+        _check_host(options.nodelist)
         states = [state for state in states or JobState if state is not JobState.PENDING]  # on no node
     if options.start and states is None:
         states = [JobState.PENDING]
@@ -114,6 +116,13 @@ def _where(options: QueueOptions, reader: QueueReader) -> protocol.Where:
         account=choices.words(options.account) or None,
         qos=choices.words(options.qos) or None,
     )
+
+
+def _check_host(text: str) -> None:
+    """Refuse a list without this host. Raises BadUsage."""
+    names = [name.partition(".")[0] for name in text.split(",")]
+    if "[" not in text and host_name() not in names and "localhost" not in names:
+        raise BadUsage(f"Invalid node name {shown(text)}", f"This host is {host_name()}.")
 
 
 def absent(names: Iterable[choices.Name], jobs: Sequence[protocol.JobInfo]) -> list[choices.Name]:

@@ -43,11 +43,12 @@ VARYING = (  # differences between any two runs, and their replacements
     (r"\b(SLURM_JOB_START_TIME|SLURM_JOB_END_TIME)=\d+", r"\1=TIME"),
     (r"\b(SLURM\w*_PORT|SLURM_TASK_PID|SLURM_PRIO_PROCESS|SLURM_JOB_[UG]ID)=\d+", r"\1=NUMBER"),
     (r"(?m)^( +)(Priority=|RunTime=00:00:0)\d+", r"\1\2NUMBER"),
+    (r"(?m) +$", ""),
     (r"mem=500G,", ""),  # of a job without --mem: all of the memory, or no limit
     (r"MinMemoryNode=500G", "MinMemoryNode=0"),
     (r"10\.9\.9\.1", "127.0.0.1"),
-    (r"\b(ann|root)\b", "USER"),
-    (r"\bUSER\(\d+\)", "USER(ID)"),
+    (r" *\b(ann|root)\b *", " USER "),
+    (r"USER +\(\d+\)", "USER(ID)"),
 )
 
 
