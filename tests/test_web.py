@@ -289,6 +289,22 @@ def test_a_job_is_submitted_by_the_form_as_by_the_command(home, web):
     web.change("cancel", job)
 
 
+def test_an_operator_drains_and_resumes_a_gpu_at_its_page(home, web):
+    fields = {"token": web.get("/gpu/0").token, "gpu": 0, "reason": "fan <b>", "back": "/gpu/0"}
+    assert web.post("/gpus/drain", fields.items()).headers["location"] == "/gpu/0"
+    shown = web.get("/gpu/0").body
+    assert "GPU 0 is drained: its jobs continue" in shown
+    assert "fan &lt;b&gt;" in shown
+    assert [gpu["state"] for gpu in home.gpus() if gpu["index"] == 0] == ["drained"]
+    web.post("/gpus/resume", fields.items())
+    assert "GPU 0 takes jobs again." in web.get("/gpu/0").body
+    for gpu in ("", "x", "99"):
+        web.post("/gpus/drain", (fields | {"gpu": gpu}).items())
+        assert 'class="note err"' in web.get("/").body
+    assert web.get("/gpu/99").status == 400
+    assert web.post("/gpus/reset", fields.items()).status == 404
+
+
 def test_a_pasted_script_runs_with_the_mask_of_the_user(home, web):
     shown = web.get("/submit")
     text = f"#!/bin/sh\r\n#FG --output={home.path}/mask\r\numask\r\n"

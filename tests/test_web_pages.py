@@ -10,15 +10,20 @@ from msgspec.structs import force_setattr, replace
 
 import history
 from fgsched import protocol
+from fgsched.accounting.periods import Choice, chosen
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Hold, OomReport, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Shortfall, Trial, Unblock
+from fgsched.reports import numbers
 from fgsched.reports.drawing import DARK, LIGHT
+from fgsched.reports.model import Figures, GpuRow, GpuRows, Mark, Report, Section, Span, Step
+from fgsched.reports.registry import kind
 from fgsched.system.process import TreeUse
 from fgsched.web.app import PAGES
 from fgsched.web.frame import STATIC, FormNotice, frame_of, render
 from fgsched.web.output import FileId, FileTail, plain
+from fgsched.web.pages import gpu as gpu_page
 from fgsched.web.pages import job as job_page
 from fgsched.web.pages import now as now_page
 from fgsched.web.pages import queue as queue_page
@@ -26,9 +31,9 @@ from fgsched.web.pages import submit as submit_page
 from fgsched.web.pages.gpubars import BarPart, bar, polyline, status_of
 from fgsched.web.pages.submit import NAMES, FormAnswer, SubmissionWish, filled
 from fgsched.web.pages.words import span
-from fgsched.web.reading import HostLook, JobData, QueueData, confined
+from fgsched.web.reading import DAY_OPTIONS, GpuData, HostLook, JobData, QueueData, confined
 from fgsched.web.visit import Viewer, Visit
-from topframes import GIB, JOBS, NOW, frame
+from topframes import DAY, GIB, JOBS, NOW, frame
 
 ANN, INES = Viewer(uid=8, name="ann"), Viewer(uid=1, name="ines")
 SCRIPTS = ["/static/htmx.min.js", "/static/live.js"]
@@ -344,6 +349,57 @@ def test_an_ended_job_shows_what_happened_and_the_line_for_the_next_run():
     assert shown.actions == []
 
 
+# -- gpu -------------------------------------------------------------------------------------------------
+
+
+def gpu(index, **more):
+    operator = more.pop("operator", False)
+    data = GpuData(look=look(operator=operator), **more)
+    return gpu_page.context(data, visit(f"/gpu/{index}", gpu=str(index)))
+
+
+def test_a_gpu_shows_its_jobs_its_health_and_who_else_uses_it():
+    stranger = protocol.GpuProcessInfo(gpu=2, pid=7, memory=GIB, since=NOW - 60, user="eve", command="python")
+    elsewhere = replace(stranger, gpu=3)
+    shown = gpu(2, processes=[stranger, elsewhere, replace(stranger, job=41036)])
+    assert shown.lede == "4 jobs hold 0.95 of it; 0.05 is free."
+    assert [(row.id, row.user, row.share) for row in shown.jobs][:2] == [
+        ("41036", "nadia", "0.3"),
+        ("41080", "nadia", "0.3"),
+    ]
+    assert [(row.pid, row.user, row.memory, row.since) for row in shown.outside] == [
+        (7, "eve", "1 GiB", "14:22")
+    ]
+    assert dict((name, text) for name, text, _ in shown.health)["Temperature, power"] == "36 °C, 58 W"
+    assert dict((name, text) for name, text, _ in gpu(5).health)["Reason"].startswith("Xid 94")
+
+
+def report_of(sections):
+    span = Span(NOW - DAY, NOW, "", "", "", "", "period", False)
+    return Report("utilization", "", "", span, (), Figures(()), sections, (), ())
+
+
+def test_the_last_day_of_a_gpu_is_that_of_the_report():
+    rate = numbers.rate(61.0, 100.0)
+    steps = (Step(0.6, 0.1, 0.0, 0.0, 0.0), None)
+    row = GpuRow(2, "GPU-2", "A100", (), rate, rate, numbers.unknown("bytes"), steps)
+    part = GpuRows((row,), NOW - DAY, DAY // 2, (Mark(0.0, "14:00"),), "", key="day")
+    report = report_of(sections=(Section("day", "Last 24 hours", "", (part,)),))
+    shown = gpu(2, report=report)
+    assert shown.lede.endswith("It was active for 61 % of the last 24 hours.")
+    assert [style for style, _ in shown.day.paths] == ["A", "H"]
+    assert (shown.day.marks, gpu(3, report=report).day) == (["14:00"], None)
+    period = chosen(Choice(since=DAY_OPTIONS["since"]), kind("utilization").default, NOW)
+    assert DAY <= period.until - period.since <= DAY + 3600
+
+
+def test_an_operator_drains_a_gpu_and_resumes_another():
+    assert [gpu(index, operator=True).verb for index in (2, 5)] == ["drain", "resume"]
+    assert gpu(2).verb == ""
+    with pytest.raises(BadUsage, match="this host has no GPU 99"):
+        gpu(99)
+
+
 # -- submit ----------------------------------------------------------------------------------------------
 
 HOLD = Hold(gpu=6, share=5000, memory=24 * GIB)
@@ -550,6 +606,9 @@ def every_page(text):
         more = {"explanation": explanation} if about is waiting else {}
         data = JobData(look=cards, job=about, tail=tail, script=text, use=USE, **more)
         yield page("/job/{job}", data, visit("/job/7", viewer=viewer, job="7", query={"file": text}))
+    stranger = protocol.GpuProcessInfo(gpu=2, pid=7, memory=GIB, since=NOW, user=text, command=text)
+    data = GpuData(look=cards, processes=[stranger])
+    yield page("/gpu/{gpu}", data, visit("/gpu/2", viewer=viewer, gpu="2"))
     form = SubmissionWish(fields=dict.fromkeys(NAMES, text), home=text)
     asked = FormAnswer(wish=form, key=text, trial=WAITS, warnings=[text], headers=[text], again=text)
     refused = FormAnswer(wish=form, key=text, refusal=BadUsage(text, text))

@@ -74,6 +74,27 @@ def _update(reader: HostReader, job: Reference, form: Sequence[tuple[str, str]])
     return outcome
 
 
+def change_gpu(reader: HostReader, verb: str, form: Mapping[str, str]) -> FormNotice:
+    """Drain or resume a GPU, and return what came of it.
+
+    Raises:
+        BadUsage: the form names no GPU.
+        FgschedError: the controller refuses, or does not answer.
+    """
+    text = form.get("gpu", "")
+    if not (text.isascii() and text.isdecimal() and len(text) < 6):
+        raise BadUsage("the form names no GPU", "Load the page again.")
+    gpu = int(text)
+    try:
+        if verb == "drain":
+            reader.ask(protocol.DrainGpu(gpu=gpu, reason=form.get("reason", "")))
+            return FormNotice(f"GPU {gpu} is drained: its jobs continue, no new ones start.")
+        reader.ask(protocol.ResumeGpu(gpu=gpu))
+        return FormNotice(f"GPU {gpu} takes jobs again.")
+    finally:
+        reader.is_changed()
+
+
 def notice(verb: str, outcomes: Sequence[Outcome]) -> FormNotice:
     """Return one text about the outcomes: the refusals, or what was done."""
     errors = [outcome for outcome in outcomes if outcome.error is not None]

@@ -28,7 +28,7 @@ from fgsched.web.frame import STATIC, FormNotice, frame_of, plain_page, render, 
 from fgsched.web.guard import FORECAST, Guard, GuardedApp, HttpRefusal, WebSession
 from fgsched.web.live import LivePages
 from fgsched.web.output import FileId, Follower, path_of
-from fgsched.web.pages import icon, job, now, queue, submit
+from fgsched.web.pages import gpu, icon, job, now, queue, submit
 from fgsched.web.reading import HostLook, HostReader
 from fgsched.web.visit import Viewer, Visit
 
@@ -64,6 +64,7 @@ PAGES = (
     PageRow(path="/", template="now.html.j2", read=reading.look, context=now.context, nav="/"),
     PageRow(path="/queue", template="queue.html.j2", read=reading.queue, context=queue.context, nav="/queue"),
     PageRow(path="/job/{job}", template="job.html.j2", read=reading.job, context=job.context, nav="/queue"),
+    PageRow(path="/gpu/{gpu}", template="gpu.html.j2", read=reading.gpu, context=gpu.context, nav="/"),
     PageRow(
         path="/submit",
         template="submit.html.j2",
@@ -89,6 +90,7 @@ class WebApp:
         routes = [
             *(Route(row.path, self._page_of(row)) for row in PAGES),
             Route("/jobs/{verb}", self._change, methods=["POST"]),
+            Route("/gpus/{verb}", self._change_gpu, methods=["POST"]),
             Route("/submit", self._submit, methods=["POST"]),
             Route(FORECAST, self._forecast, methods=["GET", "POST"]),
             Route("/live", self._stream),
@@ -281,6 +283,23 @@ class WebApp:
         session.message, session.has_failed = note.text, note.has_failed
         self.live().note()
         return RedirectResponse(back, HTTPStatus.SEE_OTHER)
+
+    async def _change_gpu(self, request: Request) -> Response:
+        """Drain or resume a GPU, and return to its page with what came of it."""
+        session, form = request.scope["fgsched.session"], dict(request.scope["fgsched.form"])
+        verb = request.path_params["verb"]
+        self.used_at = time.monotonic()
+        if verb not in ("drain", "resume"):
+            raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such change.")
+        try:
+            note = await run_in_threadpool(acting.change_gpu, self.reader, verb, form)
+        except FgschedError as error:
+            if error.exit_code in (Exit.UNREACHABLE, Exit.STORAGE):
+                raise
+            note = FormNotice(f"{error.cause}. {error.remedy}".strip(), has_failed=True)
+        session.message, session.has_failed = note.text, note.has_failed
+        self.live().note()
+        return RedirectResponse(acting.back_of(form), HTTPStatus.SEE_OTHER)
 
     async def _forecast(self, request: Request) -> Response:
         """Show the form with when its job would start."""

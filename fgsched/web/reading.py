@@ -13,12 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.cli import hint
+from fgsched.accounting.periods import Choice
+from fgsched.cli import hint, reporting
 from fgsched.cli.top.snapshot import FIELDS, Frame, LookHistory
 from fgsched.client import Client
 from fgsched.domain.errors import FgschedError, NoSuchJob, NotPermitted, Refused, Unreachable
 from fgsched.domain.waiting import ExpectedStart, Explanation
-from fgsched.protocol import About, Call, GpuInfo, JobInfo
+from fgsched.protocol import About, Call, GpuInfo, GpuProcessInfo, JobInfo
+from fgsched.reports.model import Report
 from fgsched.system.paths import Paths
 from fgsched.system.process import TreeUse, use_of
 from fgsched.views import job as view
@@ -31,6 +33,12 @@ FRESH = 1.0  # seconds for which a look is shown again
 _ABOUT = 60.0  # seconds between two questions about the controller
 _DAY_FRESH = 10.0  # seconds for which the ended jobs of a day are shown again
 _MOST_SCRIPTS = 16  # in memory
+_REPORT_FRESH = 300.0  # seconds for which a report is shown again
+DAY_OPTIONS = {  # options of fgreport
+    **dict.fromkeys(Choice.__struct_fields__, ""),
+    **{"report": "utilization", "since": "-24h", "yesterday": False, "file": "", "user": "", "by": "user"},
+    "number": "10",
+}
 _MOST_ENDED = 10_000  # jobs of a day that are counted
 QUEUE_FIELDS = view.attributes(
     *FIELDS,
@@ -75,6 +83,7 @@ class HostReader:
         self._asked_about = 0.0
         self._scripts: dict[int, str] = {}  # of the last jobs that were shown
         self._hints: dict[int, str] = {}  # about them
+        self._report: tuple[float, Report | None] = (0.0, None)  # when, on the utilization of a day
         self._ended: tuple[float, float, list[JobInfo]] = (0.0, 0.0, [])  # when, since, jobs
 
     def ask(self, call: Call[Answer]) -> Answer:
@@ -138,6 +147,16 @@ class HostReader:
             page = self.ask(protocol.ListHistory(fields=hint.FIELDS, after=after, uid=job.uid))
             self._hints[job.id] = hint.hint(job.id, job.name, page.jobs).partition("\n")[0]
         return self._hints[job.id]
+
+    def day_of_gpus(self) -> Report | None:
+        """Return the report on the utilization of the last 24 hours, at most some minutes old; None: none."""
+        now = self._clock()
+        if now - self._report[0] > _REPORT_FRESH:
+            report = None
+            with suppress(FgschedError, OSError):
+                report, _ = reporting.made(DAY_OPTIONS, now)
+            self._report = (now, report)
+        return self._report[1]
 
     def ended_since(self, since: float) -> Sequence[JobInfo]:
         """Return the jobs that ended since a time, in epoch seconds, the last first. Raises FgschedError."""
@@ -250,6 +269,24 @@ def job(reader: HostReader, visit: Visit) -> JobData:
         hint=reader.hint(found) if is_own and found.state.holds else "",
         script=reader.script(found.id) if is_shown else "",
     )
+
+
+class GpuData(Struct, frozen=True, kw_only=True):
+    """All about one GPU."""
+
+    look: HostLook
+    processes: Sequence[GpuProcessInfo] = ()
+    report: Report | None = None  # on utilization; None: the reader may not see it, or nothing is recorded
+
+
+def gpu(reader: HostReader, visit: Visit) -> GpuData:
+    """Read what the page on a GPU shows. Raises FgschedError."""
+    taken = confined(reader.look(), visit.viewer)
+    processes: Sequence[GpuProcessInfo] = ()
+    if not visit.viewer.read_only:  # they have names of users
+        with suppress(FgschedError):
+            processes = reader.ask(protocol.ListGpuProcesses()).processes
+    return GpuData(look=taken, processes=processes, report=reader.day_of_gpus())
 
 
 def _use(reader: HostReader, job: JobInfo) -> TreeUse | None:

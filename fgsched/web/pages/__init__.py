@@ -1,6 +1,7 @@
 """The pages: each module makes the context of a template from what was read and the request; pure.
 
 ended   a job that has ended: what happened, and the line for the next run
+gpu     one GPU: its jobs, its last 24 hours, its health, processes outside of jobs
 gpubars the bars of GPUs to scale, and bars of an amount of a request
 icon    the icon of the tab: a bar of the use of the host
 job     one job that runs, waits or has ended

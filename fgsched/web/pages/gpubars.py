@@ -14,7 +14,7 @@ from fgsched.reports.numbers import plain_gibibytes
 from fgsched.reports.status import GpuNow, PresentClass, Status
 from fgsched.web.reading import HostLook
 
-_STYLES: dict[str, str] = {  # class of time -> class of the style
+STYLES: dict[str, str] = {  # class of time -> class of the style
     "active": "A",
     "held-idle": "H",
     "reserved-empty": "E",
@@ -103,7 +103,7 @@ def _parts(gpu: GpuNow) -> list[BarPart]:
     parts, begin = [], 0.0
     for block in _blocks(gpu):
         label = " · ".join(text for text in (block.user, block.note) if text)
-        parts.append(BarPart(percent(begin), percent(block.part), _STYLES[block.kind], label))
+        parts.append(BarPart(percent(begin), percent(block.part), STYLES[block.kind], label))
         begin += block.part
     return parts
 
@@ -126,7 +126,7 @@ def _used(gpu: GpuNow) -> str:
 
 def keys(state: Status) -> list[ClassCount]:
     """Return the time classes with the number of GPUs in each."""
-    return [ClassCount(name, _STYLES[name], f"{gpus:.1f}") for name, gpus in state.classes().items()]
+    return [ClassCount(name, STYLES[name], f"{gpus:.1f}") for name, gpus in state.classes().items()]
 
 
 class UseBar(Struct, frozen=True):
