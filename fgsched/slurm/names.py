@@ -81,6 +81,7 @@ def status_of(name: str, code: int) -> int:
 _BY_CONTROLLER = re.compile(
     r"--(gpus|gpus-per-\w+|gres|array|deadline|dependency|constraint|nodes|ntasks(-per-\w+)?|cpus-per-\w+)="
     r"|^cannot read |exclude each other|memory per GPU needs "
+    r"|is empty$|is not a script: |ends with CR LF"
 )
 
 

@@ -222,7 +222,7 @@ def main() -> None:
         sys.exit(_run(sys.argv[1:], os.environ))
     except BadLine as error:
         print(f'srun: {error}\nTry "srun --help" for more information', file=sys.stderr)
-        sys.exit(1)
+        sys.exit(255)
     except StepRefused as error:
         print(error.text, file=sys.stderr)
         sys.exit(error.status)
