@@ -606,6 +606,7 @@ def every_page(text):
         more = {"explanation": explanation} if about is waiting else {}
         data = JobData(look=cards, job=about, tail=tail, script=text, use=USE, **more)
         yield page("/job/{job}", data, visit("/job/7", viewer=viewer, job="7", query={"file": text}))
+    yield page("/help", None, visit("/help", viewer=viewer))
     stranger = protocol.GpuProcessInfo(gpu=2, pid=7, memory=GIB, since=NOW, user=text, command=text)
     data = GpuData(look=cards, processes=[stranger])
     yield page("/gpu/{gpu}", data, visit("/gpu/2", viewer=viewer, gpu="2"))

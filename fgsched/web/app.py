@@ -28,7 +28,7 @@ from fgsched.web.frame import STATIC, FormNotice, frame_of, plain_page, render, 
 from fgsched.web.guard import FORECAST, Guard, GuardedApp, HttpRefusal, WebSession
 from fgsched.web.live import LivePages
 from fgsched.web.output import FileId, Follower, path_of
-from fgsched.web.pages import gpu, icon, job, now, queue, submit
+from fgsched.web.pages import gpu, helping, icon, job, now, queue, submit
 from fgsched.web.reading import HostLook, HostReader
 from fgsched.web.visit import Viewer, Visit
 
@@ -65,6 +65,7 @@ PAGES = (
     PageRow(path="/queue", template="queue.html.j2", read=reading.queue, context=queue.context, nav="/queue"),
     PageRow(path="/job/{job}", template="job.html.j2", read=reading.job, context=job.context, nav="/queue"),
     PageRow(path="/gpu/{gpu}", template="gpu.html.j2", read=reading.gpu, context=gpu.context, nav="/"),
+    PageRow(path="/help", template="help.html.j2", read=reading.nothing, context=helping.context, live=False),
     PageRow(
         path="/submit",
         template="submit.html.j2",

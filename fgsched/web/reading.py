@@ -217,6 +217,10 @@ def look(reader: HostReader, visit: Visit) -> HostLook:
     return confined(reader.look(), visit.viewer)
 
 
+def nothing(reader: HostReader, visit: Visit) -> None:
+    """Read nothing, for a page that shows nothing of the host."""
+
+
 class QueueData(Struct, frozen=True, kw_only=True):
     """The open jobs, and the jobs of today that have ended."""
 

@@ -3,6 +3,7 @@
 ended   a job that has ended: what happened, and the line for the next run
 gpu     one GPU: its jobs, its last 24 hours, its health, processes outside of jobs
 gpubars the bars of GPUs to scale, and bars of an amount of a request
+helping the help: keys, words, how to end
 icon    the icon of the tab: a bar of the use of the host
 job     one job that runs, waits or has ended
 now     the first page: the user's jobs, the GPUs, who starts next
