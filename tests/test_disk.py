@@ -37,6 +37,9 @@ PASSING = {
         *("system/capture.py", "system/names.py", "system/pam.py", "controller/mailing.py", "cli/command.py"),
         *("interactive/agent.py", "interactive/connected.py", "python/waiting.py"),
     ],
+    "sockets, log and address of a page, which its next process makes again": [
+        *("cli/web.py", "system/webplace.py", "web/__main__.py"),
+    ],
     "settings of the kernel": ["system/cgroups.py", "system/safeopen.py", "system/nice.py"],
     "the index of a log, which SQLite makes anew": ["store/opening.py", "store/recovering.py"],
     "a copy in a directory that is removed": ["accounting/backup.py", "store/recovering.py", "store/wal.py"],

@@ -60,6 +60,7 @@ PLACES = {
     "of a user: with the rights of this user only": {
         *("cli/fgctl", "cli/runningjob", "interactive/containers", "interactive/agent", "interactive/link"),
         *("slurm/running", "slurm/streams", "submission/checks", "python/task"),
+        *("cli/web", "system/webplace", "web/__main__"),
     },
     "image or host that root installs: refused unless only root can change it": {"cli/install/run"},
     "new directory with a random name, of this user only": {"cli/doctor", "cli/enforcement"},
