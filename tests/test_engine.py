@@ -583,6 +583,25 @@ TestQueue.settings = settings(
 )
 
 
+def test_a_task_whose_time_comes_again_because_the_clock_was_set_back_starts_then():
+    """The limit of its array kept it when its time came for the first time."""
+    world = World([a_gpu(0)])
+    begin = int(world.now) + 100
+    world.submit([a_demand(2500)], array="0-1", throttle=1, begin=begin)
+    world.now = begin + 1.0
+    world.settle()
+    ((job, attempt),) = world.host.running
+    world.now = begin - 50.0
+    world.settle()
+    world.host.finish(job, attempt, a_result())
+    world.settle()
+    assert world.host.running == []
+    assert 0 < world.engine.due(world.now) <= 50
+    world.now = float(begin)
+    world.settle()
+    assert len(world.host.running) == 1
+
+
 # -- a disk that is full for one turn -----------------------------------------------------------
 
 

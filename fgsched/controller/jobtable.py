@@ -263,8 +263,10 @@ class JobTable:
         is_ready = job.state is JobState.PENDING and not job.held and job.id not in self.unreadable
         if is_ready and self.wait_index.closed(job) is None:
             self._queue.add(pending(job, self.arrays.ready(job) if job.array else 1))
-        else:
-            self._queue.remove(job.id)
+            return
+        self._queue.remove(job.id)
+        if is_ready and opens(job) > self.wait_index.now:  # again, if the clock was set back since
+            self.wait_index.schedule(opens(job), job.id)
 
     def _offer_rest(self, job: Job, room: int, *, is_new: bool) -> None:
         """Update the other pending rows of an array in the planner's queue, if a changed row affects them.
@@ -557,7 +559,7 @@ class WaitIndex:
         if waits:
             for opening in (opens(job), last_start(job) if job.request.deadline else 0.0):
                 if opening > self.now:
-                    heappush(self._timers, (opening, job.id))
+                    self.schedule(opening, job.id)
 
     def _index(self, before: Job | None, job: Job) -> None:
         if before is not None and before.depends and before.state is JobState.PENDING:
