@@ -385,6 +385,15 @@ def test_the_queue_and_its_selected_jobs(home, web):
     assert not [job for job in home.queue("id") if job.id in jobs]
 
 
+def test_an_array_has_its_tasks_and_reports_are_listed(home, web):
+    array = home.submit(hold=True, array="0-3", name="swept")
+    assert "4 tasks: 0 run, 4 wait, 0 have ended." in web.get(f"/array/{array}").body
+    home.client.ask("cancel", ids=[array])
+    assert web.get("/reports").status == 200
+    assert "There is no report x" in web.get("/reports/x").body
+    assert "Nothing is accounted yet" in web.get("/reports/me").body
+
+
 def test_what_does_not_exist_is_named(web):
     assert web.get("/job/999999").status == 404
     assert "Invalid job id specified: 999999" in web.get("/job/999999").body

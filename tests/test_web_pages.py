@@ -18,20 +18,32 @@ from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, 
 from fgsched.reports import numbers
 from fgsched.reports.drawing import DARK, LIGHT
 from fgsched.reports.model import Figures, GpuRow, GpuRows, Mark, Report, Section, Span, Step
+from fgsched.reports.registry import NAMES as REPORTS
 from fgsched.reports.registry import kind
 from fgsched.system.process import TreeUse
 from fgsched.web.app import PAGES
 from fgsched.web.frame import STATIC, FormNotice, frame_of, render
 from fgsched.web.output import FileId, FileTail, plain
+from fgsched.web.pages import array as array_page
 from fgsched.web.pages import gpu as gpu_page
 from fgsched.web.pages import job as job_page
 from fgsched.web.pages import now as now_page
 from fgsched.web.pages import queue as queue_page
+from fgsched.web.pages import reports as reports_page
 from fgsched.web.pages import submit as submit_page
 from fgsched.web.pages.gpubars import BarPart, bar, polyline, status_of
 from fgsched.web.pages.submit import NAMES, FormAnswer, SubmissionWish, filled
 from fgsched.web.pages.words import span
-from fgsched.web.reading import DAY_OPTIONS, GpuData, HostLook, JobData, QueueData, confined
+from fgsched.web.reading import (
+    DAY_OPTIONS,
+    ArrayData,
+    GpuData,
+    HostLook,
+    JobData,
+    QueueData,
+    ReportData,
+    confined,
+)
 from fgsched.web.visit import Viewer, Visit
 from topframes import DAY, GIB, JOBS, NOW, frame
 
@@ -516,6 +528,32 @@ def test_a_job_is_submitted_again_with_its_own_request_and_the_line_for_the_next
     assert job(ENDED, ANN, script="#!/bin/sh").again == ""
 
 
+# -- an array, reports ---------------------------------------------------------------------------------
+
+
+def test_an_array_shows_its_tasks_and_the_slowest():
+    tasks = [
+        replace(RUNNING, id=700 + at, array=700, task=at, elapsed=60.0 * at, state=state)
+        for at, state in enumerate((JobState.COMPLETED, JobState.FAILED, JobState.RUNNING))
+    ]
+    waiting = replace(PENDING, id=700, array=700, task=None, tasks="3-15%4", started_at=None)
+    data = ArrayData(look=look(), jobs=[waiting, *tasks])
+    shown = array_page.context(data, visit("/array/700", viewer=NADIA))
+    assert shown.lede == "16 tasks: 1 run, 13 wait, 2 have ended, of which 1 failed."
+    assert [(state.word, count) for state, count in shown.counts[:1]] == [("pending", 13)]
+    assert [task.label for task in shown.tasks] == ["0", "1", "2", "3-15"]
+    assert [task.label for task in shown.slowest][:2] == ["2", "1"]
+    assert [action.verb for action in shown.actions] == ["cancel"]
+
+
+def test_a_report_has_links_to_its_periods_and_the_command():
+    data = ReportData(name="waits", text="GPU report")
+    shown = reports_page.context(data, visit("/reports/waits", query={"since": "-7d"}))
+    assert shown.line == "fgreport waits --since -7d"
+    assert [link.label for link in shown.periods if link.is_current] == ["7 days"]
+    assert set(reports_page.KINDS) == set(REPORTS)
+
+
 # -- the host that keeps its users private -----------------------------------------------------------------
 
 
@@ -602,6 +640,11 @@ def every_page(text):
     }.items():
         yield page(path, data, visit(path, viewer=viewer, query={"q": text, "show": "all"}))
         yield page(path, data, visit(path, viewer=viewer, query={"show": text, "sort": text, "page": text}))
+    task = replace(ended, array=39_000, task=3)
+    yield page("/array/{job}", ArrayData(look=cards, jobs=[task]), visit("/array/39000", viewer=viewer))
+    report = ReportData(name="me", text=text)
+    yield page("/reports/{report}", report, visit("/reports/me", viewer=viewer, query={"since": text}))
+    yield page("/reports", ReportData(), visit("/reports", viewer=viewer))
     for about in (one, waiting, ended):
         more = {"explanation": explanation} if about is waiting else {}
         data = JobData(look=cards, job=about, tail=tail, script=text, use=USE, **more)

@@ -28,7 +28,7 @@ from fgsched.web.frame import STATIC, FormNotice, frame_of, plain_page, render, 
 from fgsched.web.guard import FORECAST, Guard, GuardedApp, HttpRefusal, WebSession
 from fgsched.web.live import LivePages
 from fgsched.web.output import FileId, Follower, path_of
-from fgsched.web.pages import gpu, helping, icon, job, now, queue, submit
+from fgsched.web.pages import array, gpu, helping, icon, job, now, queue, reports, submit
 from fgsched.web.reading import HostLook, HostReader
 from fgsched.web.visit import Viewer, Visit
 
@@ -72,6 +72,26 @@ PAGES = (
         read=submitting.opened,
         context=submit.context,
         nav="/submit",
+        live=False,
+        read_only=False,
+    ),
+    PageRow(
+        path="/array/{job}", template="array.html.j2", read=reading.array, context=array.context, nav="/queue"
+    ),
+    PageRow(
+        path="/reports",
+        template="reports.html.j2",
+        read=reading.report,
+        context=reports.context,
+        nav="/reports",
+        live=False,
+    ),
+    PageRow(
+        path="/reports/{report}",
+        template="reports.html.j2",
+        read=reading.report,
+        context=reports.context,
+        nav="/reports",
         live=False,
         read_only=False,
     ),

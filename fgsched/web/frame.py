@@ -19,7 +19,7 @@ from fgsched.web.visit import Visit
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-NAV = (("/", "Now"), ("/queue", "Queue"), ("/submit", "Submit"))
+NAV = (("/", "Now"), ("/queue", "Queue"), ("/submit", "Submit"), ("/reports", "Reports"))
 READ_ONLY_NAV = NAV[:2]
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -17,10 +18,13 @@ from fgsched.accounting.periods import Choice
 from fgsched.cli import hint, reporting
 from fgsched.cli.top.snapshot import FIELDS, Frame, LookHistory
 from fgsched.client import Client
-from fgsched.domain.errors import FgschedError, NoSuchJob, NotPermitted, Refused, Unreachable
+from fgsched.domain.errors import BadUsage, FgschedError, NoSuchJob, NotPermitted, Refused, Unreachable
+from fgsched.domain.text import shown as plain
 from fgsched.domain.waiting import ExpectedStart, Explanation
 from fgsched.protocol import About, Call, GpuInfo, GpuProcessInfo, JobInfo
 from fgsched.reports.model import Report
+from fgsched.reports.registry import NAMES, Style, blank, written
+from fgsched.reports.request import Records
 from fgsched.system.paths import Paths
 from fgsched.system.process import TreeUse, use_of
 from fgsched.views import job as view
@@ -32,6 +36,8 @@ PATIENCE = 5.0  # seconds for an answer of the controller
 FRESH = 1.0  # seconds for which a look is shown again
 _ABOUT = 60.0  # seconds between two questions about the controller
 _DAY_FRESH = 10.0  # seconds for which the ended jobs of a day are shown again
+_REPORT_PATIENCE = 60.0  # seconds that a report may take
+_LONGEST_TIME = 64  # characters of the begin of a period
 _MOST_SCRIPTS = 16  # in memory
 _REPORT_FRESH = 300.0  # seconds for which a report is shown again
 DAY_OPTIONS = {  # options of fgreport
@@ -86,10 +92,10 @@ class HostReader:
         self._report: tuple[float, Report | None] = (0.0, None)  # when, on the utilization of a day
         self._ended: tuple[float, float, list[JobInfo]] = (0.0, 0.0, [])  # when, since, jobs
 
-    def ask(self, call: Call[Answer]) -> Answer:
-        """Return the answer to a request. Raises FgschedError."""
+    def ask(self, call: Call[Answer], *, patience: float = PATIENCE) -> Answer:
+        """Return the answer to a request; `patience`: seconds for it. Raises FgschedError."""
         with self._client() as client:
-            return client.call(call, patience=PATIENCE)
+            return client.call(call, patience=patience)
 
     def _client(self) -> Client:
         return Client(self._paths, may_start=False, is_prompt=True, names_variables=False)
@@ -291,6 +297,46 @@ def gpu(reader: HostReader, visit: Visit) -> GpuData:
         with suppress(FgschedError):
             processes = reader.ask(protocol.ListGpuProcesses()).processes
     return GpuData(look=taken, processes=processes, report=reader.day_of_gpus())
+
+
+class ArrayData(Struct, frozen=True, kw_only=True):
+    """The tasks of an array."""
+
+    look: HostLook
+    jobs: Sequence[JobInfo]
+
+
+def array(reader: HostReader, visit: Visit) -> ArrayData:
+    """Read the tasks of an array. Raises FgschedError: NoSuchJob, if the site hides it from the reader."""
+    name = visit.job
+    jobs = reader.ask(protocol.ShowJobs(id=name)).jobs
+    taken = confined(reader.look(), visit.viewer)
+    is_private = visit.viewer.read_only and taken.about.config.get("private_data")
+    if not jobs or (is_private and jobs[0].uid != visit.viewer.uid):
+        raise NoSuchJob(f"Invalid job id specified: {name}")
+    return ArrayData(look=taken, jobs=jobs)
+
+
+class ReportData(Struct, frozen=True, kw_only=True):
+    """A report as text; "": the list of reports."""
+
+    name: str = ""
+    text: str = ""
+
+
+def report(reader: HostReader, visit: Visit) -> ReportData:
+    """Make a report. Raises BadUsage, or NotPermitted if the host keeps the users that it names private."""
+    name = visit.params.get("report", "")
+    if not name:
+        return ReportData()
+    if name not in NAMES:
+        raise BadUsage(f"there is no report {plain(name[:40])}", "The page of reports lists them.")
+    call = protocol.MakeReport(report=name, since=visit.query.get("since", "")[:_LONGEST_TIME])
+    made = reader.ask(call, patience=_REPORT_PATIENCE)
+    records = Records(is_empty=made.is_empty, begin=made.begin)
+    shown = msgspec.json.decode(made.report, type=Report)
+    text = blank(shown, records, visit.viewer.name, visit.now) or written(shown, "text", Style())
+    return ReportData(name=name, text=text)
 
 
 def _use(reader: HostReader, job: JobInfo) -> TreeUse | None:

@@ -71,6 +71,7 @@ class JobPage(Struct, frozen=True, kw_only=True):
     id: str  # as it is shown
     ref: str  # in paths
     job: JobInfo
+    array: str  # id of its array; "": none
     state: StateWord
     code: str  # of the state, in the title
     lede: str  # after the state
@@ -104,6 +105,7 @@ def context(data: JobData, visit: Visit) -> JobPage:
         state=words.state(job),
         code=words.title_code(job),
         lede=_lede(data, visit),
+        array="" if job.array is None else str(job.array),
         actions=list(_actions(job, data.look.about.operator)) if may_act else (),
         again=_again(data, visit),
         uses=_uses(data) if is_running else (),
