@@ -59,7 +59,7 @@ class WebStatus(Struct, frozen=True, kw_only=True):
     version: str
     pid: int
     since: float  # epoch seconds of its start
-    name: str  # that a browser has to use, such as fg0123456789abcdef.localhost
+    name: str = ""  # that a browser has to use: fg0123456789abcdef.localhost; "": of an earlier version
     port: int = 0  # on the loopback; 0: it listens at the Unix socket
     sessions: int = 0  # that were opened and have not ended
     streams: int = 0  # pages that are open
