@@ -42,6 +42,7 @@ KINDS = {
     "queue": (16, repeated(QUEUE), True, 0),
     "history": (16, repeated(HISTORY), True, 0),
     "never reads": (200, repeated(QUEUE), False, 0),
+    "unread lists": (200, repeated(LINES + QUEUE + line("starts")), False, 0),
     "half sent": (200, b"a" * 2**16, False, 8 * 2**20),
     "large junk": (4, b"[" + b"{}," * (8 * 2**20 // 3 - 2) + b"{}]\n", True, 0),
     "connects": (0, b"", False, 0),
@@ -58,7 +59,14 @@ KINDS = {
     "filters": (64, b"", True, 0),  # submissions about which a slow submit filter is asked
     "scripts": (0, b"", False, 0),  # held jobs with scripts of 4 MiB, which are cancelled at once
 }
-LONG = {"questions", "tests", "reports", "orders", "lists"}  # they are sent where many jobs wait
+LONG = {
+    "questions",
+    "tests",
+    "reports",
+    "orders",
+    "lists",
+    "unread lists",
+}  # they are sent where many jobs wait
 SITE = {"prologs", "filters"}  # they need programs of the site
 
 
@@ -163,7 +171,7 @@ def submission(*, hold=True, script="#!/bin/sh\ntrue\n"):
     return line(
         "submit",
         key=secrets.token_hex(16),
-        requests=[{"name": "flood", "chdir": "/", "demand": {}}],
+        requests=[{"name": "flood", "chdir": "/", "output": "/dev/null", "demand": {}}],
         scripts=[script],
         environments=[{"PATH": "/usr/bin:/bin"}],
         jobs=[[0, 0, 0, hold]],
@@ -185,7 +193,9 @@ def ran():
     _, answer = asked(submission(hold=False))
     if "ok" in answer:
         _, answer = asked(line("wait", ids=[answer["ok"]["first"]]))
-    return (time.perf_counter() - begun) * 1000, answer
+    took = (time.perf_counter() - begun) * 1000
+    has_run = "ok" in answer and answer["ok"]["jobs"][0]["state"] == "COMPLETED"
+    return took, answer if has_run else {"failed": answer}
 
 
 def ask(operation, seconds):
