@@ -237,6 +237,25 @@ def test_a_report_that_ends_its_process_costs_no_report_of_others(tmp_path, loop
     assert answers == {1: "the reporter has ended before it answered", 2: "", 3: "", 4: ""}
 
 
+def test_a_report_that_is_asked_before_the_end_of_the_process_is_known_is_made_by_the_next(tmp_path, loop):
+    accounts, answers = tmp_path / "accounts.db", {}
+    reporter = ReporterProcess(
+        accounts, loop.watch_once, lambda report: answers.update({report.number: report.error})
+    )
+    loop.watch(reporter, reporter.receive)
+    request = ReportRequest(report="health", choice=Choice(since="2026-11-01", until="2026-11-02"))
+    with closing(reporter):
+        reporter.ask(request)
+        loop.run(lambda: len(answers) == 1)
+        ended = os.pidfd_open(reporter.pid)
+        os.kill(reporter.pid, signal.SIGKILL)
+        assert select.select([ended], [], [], PATIENCE)[0]
+        os.close(ended)
+        reporter.ask(request)
+        loop.run(lambda: len(answers) == 2)
+    assert answers == {1: "", 2: ""}
+
+
 @pytest.mark.parametrize("kind", OWNERS)
 def test_a_helper_that_is_stopped_for_a_while_answers_each_request_once(kind, tmp_path, loop):
     with ExitStack() as stack:

@@ -46,6 +46,9 @@ PROTECTED = {
     "in the job's directory; the arbiter examines the uid of who connects": {
         *("spawner/turn_server.c", "hook/turn_client.c"),
     },
+    "in the user's run directory, for this user alone; both sides examine the other uid": {
+        "system/webplace.py"
+    },
     "an address of the service manager, to which messages are sent": {"system/sdnotify.py"},
 }
 ABSTRACT = {"interactive/link.py", "gpus/ownership.py", "system/sdnotify.py"}

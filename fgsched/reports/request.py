@@ -75,6 +75,7 @@ class ReporterProcess(Helper):
 
     def ask(self, request: ReportRequest) -> int:
         """Send a request, and return its number, which its answer has. Raises OSError."""
+        self.notice_end()  # a request to an ended process would be refused as the one that ended it
         self.launch(str(self._accounts), now=time.monotonic())
         if not self.flush():
             raise OSError("the reporter is stopped")

@@ -131,6 +131,12 @@ class Helper:
             self._forget()
             self._ended()
 
+    def notice_end(self) -> None:
+        """Notice now whether the process has ended: `watch` may call back later than a request arrives."""
+        if self._process is not None and self._process.poll() is not None:
+            self._forget()
+            self._ended()
+
     def _forget(self) -> None:
         """Keep the lines of an ended process, except for one that it did not finish."""
         self._process = None
