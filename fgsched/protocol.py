@@ -126,7 +126,7 @@ class Question(Call[Answer], frozen=True):
     only_reads: ClassVar[bool] = True
 
 
-class EarlierJob(Struct, frozen=True, kw_only=True):
+class JobOfEarlierQueue(Struct, frozen=True, kw_only=True):
     """A job of an earlier queue that is still running on this host."""
 
     queue: str
@@ -157,7 +157,7 @@ class About(Struct, frozen=True, kw_only=True):
     enforce: str  # default enforcement level of jobs
     fence: str  # why the enforcement check failed; "": it passed
     unresolved_pids: list[int]
-    earlier_jobs: list[EarlierJob]
+    earlier_jobs: list[JobOfEarlierQueue]
     visible: str | None  # the words that select GPUs, in the environment of the controller
     started_at: float  # seconds since the epoch
     host: str

@@ -12,7 +12,7 @@ import pytest
 from awaiting import until_stopped
 from fgsched.domain.errors import Exit
 from fgsched.interactive import link
-from fgsched.interactive.agent import HeldTerminal, Watcher
+from fgsched.interactive.agent import CallerRelay, HeldTerminal
 from fgsched.interactive.connected import Connected, ConnectionPlan, Detached
 from fgsched.interactive.terminal import Signals
 from interactive_driver import Typist, call, finish, last, start
@@ -172,9 +172,9 @@ def test_a_terminal_is_given_to_another_caller_when_the_former_one_has_left_it(t
     held = HeldTerminal(name, terminal[0])
     ours, former = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with closing(held.listener), ours, former:
-        watcher = Watcher(ours, 0, -1)
+        relay = CallerRelay(ours, 0, -1)
         with link.connect(link.attach_name(name)) as caller:
-            change = Thread(target=watcher._change_caller, args=[held])
+            change = Thread(target=relay._change_caller, args=[held])
             change.start()
             assert former.recv(64) == link.TAKEN
             assert not readable(caller)
@@ -183,7 +183,7 @@ def test_a_terminal_is_given_to_another_caller_when_the_former_one_has_left_it(t
             master, _ = link.take_terminal(caller)
             os.close(master)
             change.join()
-        watcher._caller.close()
+        relay._caller.close()
 
 
 def test_output_that_another_caller_has_read_first_does_not_end_a_terminal(terminal):

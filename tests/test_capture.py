@@ -75,7 +75,7 @@ def test_a_program_of_the_site_that_prints_without_end_costs_its_runner_no_memor
     outcomes: list[Ran] = []
     pidfds: list[int] = []
     with closing(HookRunner(tmp_path / "lock", lambda pidfd, ended: pidfds.append(pidfd))) as runner:
-        runner.run(
+        runner.request(
             HookRun(path=str(loud), seconds=PATIENCE, environment=dict(os.environ), keep=keep),
             outcomes.append,
         )

@@ -143,7 +143,7 @@ class Programs(Owner):
 
     def ask(self, number):
         run = HookRun(path=self.true, seconds=PATIENCE, environment={})
-        self.helper.run(run, lambda ran: self.answers.update([number]))
+        self.helper.request(run, lambda ran: self.answers.update([number]))
 
     def look(self):
         self.helper.look(time.monotonic())

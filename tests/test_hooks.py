@@ -459,7 +459,7 @@ def test_a_failure_with_one_outcome_loses_no_other(tmp_path):
 
     with closing(Unstarted(tmp_path / "lock", lambda pidfd, ended: None)) as runner:
         for done in (fails, told.append):
-            runner.run(HookRun(path="/bin/true", seconds=1, environment={}), done)
+            runner.request(HookRun(path="/bin/true", seconds=1, environment={}), done)
         runner.tell(Ran(number=1), Ran(number=2))
         with pytest.raises(RuntimeError):
             runner.receive()
@@ -478,7 +478,7 @@ def test_a_runner_that_cannot_be_watched_is_started_again_with_its_programs(tmp_
         with monkeypatch.context() as patched:
             patched.setattr(os, "pidfd_open", refused)
             program = str(Path("/bin/true").resolve())
-            runner.run(HookRun(path=program, seconds=60, environment={}), told.append)
+            runner.request(HookRun(path=program, seconds=60, environment={}), told.append)
         assert runner.due(time.monotonic()) is not None
         runner.look(time.monotonic() + PATIENCE)
         while not told:
@@ -505,7 +505,7 @@ def test_a_program_that_cannot_be_executed_is_logged_with_the_reason(disk, text,
     program.write_text(text)
     program.chmod(mode)
     with closing(HookRunner(disk / "lock", lambda pidfd, ended: os.close(pidfd))) as runner:
-        runner.run(HookRun(path=str(program), seconds=60, environment={}), told.append)
+        runner.request(HookRun(path=str(program), seconds=60, environment={}), told.append)
         while not told:
             assert select.select([runner], [], [], PATIENCE)[0]
             runner.receive()

@@ -54,7 +54,7 @@ class Operations:
     def has_account(self, uid):
         return True
 
-    def knows(self, connection):
+    def is_caller_known(self, connection):
         return True
 
     def caller(self, connection):

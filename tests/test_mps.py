@@ -27,8 +27,8 @@ from fgsched.controller.turn import (
     ClientsEnded,
     JobEnded,
     JobStarted,
+    MpsDaemonAnswered,
     RunningDaemon,
-    ServerAnswered,
 )
 from fgsched.domain.job import COMPUTE_NONE, WHOLE, Gpu, Hold, Job, MpsUse
 from fgsched.domain.states import JobState
@@ -78,7 +78,9 @@ class PretendMps(Part):
         name = step.server.id, step.server.number
         if name in self.living:
             self.living[name] = self.has_servers
-            self.world.host.inbox.append(ServerAnswered(*name, (4711,) * self.has_servers, True, "no server"))
+            self.world.host.inbox.append(
+                MpsDaemonAnswered(*name, (4711,) * self.has_servers, True, "no server")
+            )
 
     def stop(self, step: mps.StopDaemon) -> None:
         self.end(step.server.id, step.server.number)

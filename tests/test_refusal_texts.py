@@ -4,7 +4,7 @@ import pytest
 
 from builders import GIB, PretendHost, a_demand, a_gpu
 from fgsched.controller.mpsdaemons import MpsControl
-from fgsched.controller.turn import ServerAnswered
+from fgsched.controller.turn import MpsDaemonAnswered
 from fgsched.hooks.programs import Ran
 from fgsched.launch.fence import Refused, choose
 
@@ -25,7 +25,7 @@ def test_a_daemon_without_a_server_has_the_best_reason_that_there_is(tmp_path, r
     desk._answered(3, 1, ran)
     desk.close([], [])
     pids = (42,) if ran.output == "42\n" else ()
-    assert events == [ServerAnswered(3, 1, pids, not ran.problem, why)]
+    assert events == [MpsDaemonAnswered(3, 1, pids, not ran.problem, why)]
 
 
 def test_a_fence_that_does_not_fit_names_the_other_fences_of_each_gpu():

@@ -108,7 +108,7 @@ class Counter:
     def has_account(self, uid):
         return True
 
-    def knows(self, connection):
+    def is_caller_known(self, connection):
         return True
 
     def caller(self, connection):
@@ -462,12 +462,12 @@ def turns_of_requests_in_a_row(place, monkeypatch, count):
     first, *to_come = clients
     turns = []
 
-    def knows(connection):
+    def is_caller_known(connection):
         if to_come:
             to_come.pop().sendall(line("write"))
         return True
 
-    place.operations.knows = knows
+    place.operations.is_caller_known = is_caller_known
     place.loop._engine.turn = lambda events, now: turns.append(len(events))
     first.sendall(line("write"))
     return turns

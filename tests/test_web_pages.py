@@ -194,7 +194,7 @@ def test_the_queue_has_the_order_of_the_scheduler():
     shown = queue()
     assert [row.id for row in shown.rows][:3] == ["41021", "41024", "41036"]
     assert [row.id for row in shown.rows][12:15] == ["41098", "41099", "41130"]
-    assert [(one.label, one.count) for one in shown.filters] == [
+    assert [(one.label, one.count) for one in shown.filter_links] == [
         ("all", 34),
         ("mine", 21),
         ("running", 12),
@@ -207,8 +207,8 @@ def test_the_queue_has_the_order_of_the_scheduler():
 def test_filters_searches_and_orders_are_links_that_keep_each_other():
     shown = queue(show="running", q="NADIA", sort="-job")
     assert [row.id for row in shown.rows] == ["41080", "41036"]
-    assert shown.filters[0].href == "/queue?q=NADIA&sort=-job"
-    assert [one.is_current for one in shown.filters] == [False, False, True, False, False, False]
+    assert shown.filter_links[0].href == "/queue?q=NADIA&sort=-job"
+    assert [one.is_current for one in shown.filter_links] == [False, False, True, False, False, False]
     assert (shown.headings[0].sorted, shown.headings[0].href) == (
         "descending",
         "/queue?show=running&q=NADIA",
@@ -235,7 +235,7 @@ def test_jobs_that_ended_today_are_there_once():
     failed = replace(JOBS[0], state=JobState.FAILED, ended_at=NOW - 60, id=40_000)
     shown = queue(show="failed", ended=[failed, replace(JOBS[0], state=JobState.COMPLETED)])
     assert [row.id for row in shown.rows] == ["40000"]
-    assert [one.count for one in shown.filters][4:] == [1, 1]
+    assert [one.count for one in shown.filter_links][4:] == [1, 1]
 
 
 # -- job -------------------------------------------------------------------------------------------------

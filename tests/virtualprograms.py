@@ -86,7 +86,7 @@ class VirtualRunner:
         self._heard: list[Ran] = []
         self._number = self._life = 0
 
-    def run(self, run: HookRun, done: Callable[[Ran], None]) -> None:
+    def request(self, run: HookRun, done: Callable[[Ran], None]) -> None:
         self._number += 1
         self._asked[self._number] = run, done
         self._programs.agenda.after(0.001, partial(self._start, self._number, self._life))

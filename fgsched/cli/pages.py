@@ -20,8 +20,8 @@ class Documentation(NamedTuple):
     manual: Path  # of a checkout all pages are in it, of an installation in man1, man5 and man8
 
     @property
-    def pages(self) -> dict[str, Path]:
-        """The pages by name. A page of docs/design is found by its own name as well."""
+    def markdown_pages(self) -> dict[str, Path]:
+        """The Markdown pages by name. A page of docs/design is found by its own name as well."""
         files = [self.root / "README.md", self.root / "CHANGELOG.md", self.root / "llms.txt"]
         named = {file.stem.lower(): file for file in files if file.exists()}
         named |= {file.stem: file for file in sorted((self.root / "docs").glob("*.md"))}
@@ -54,7 +54,7 @@ def find() -> Documentation:
 def listed(documentation: Documentation) -> str:
     """Return the names of all pages, each with its title."""
     lines = [f"pages in {documentation.root}, opened by fgsched help PAGE:"]
-    lines += [f"  {name:<{_WIDTH}}{_title(file)}" for name, file in documentation.pages.items()]
+    lines += [f"  {name:<{_WIDTH}}{_title(file)}" for name, file in documentation.markdown_pages.items()]
     lines += ["manual, opened by man PAGE or fgsched help PAGE:", f"  {' '.join(documentation.manuals)}"]
     return "".join(f"{line}\n" for line in lines)
 
@@ -68,13 +68,13 @@ def _title(file: Path) -> str:
 def names() -> Iterator[str]:
     """Yield the names of all pages, also those of the manual."""
     documentation = find()
-    yield from documentation.pages
+    yield from documentation.markdown_pages
     yield from documentation.manuals
 
 
 def read(documentation: Documentation, name: str) -> str:
     """Return the text of a page. Raises `Refused` if there is none of this name."""
-    pages = documentation.pages
+    pages = documentation.markdown_pages
     key = name.removesuffix(".md").rpartition("/")[2]
     file = pages.get(key) or pages.get(key.lower())
     if file is not None:

@@ -226,7 +226,7 @@ def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
             user=job.user,
             name=job.name,
             share=part,
-            kind=kinds.get((job.id, gpu.uuid)) or _guess(info),
+            kind=kinds.get((job.id, gpu.uuid)) or _class_from_last_look(info),
             time_left=view.time_left(job),
         )
         for job, part in parts.jobs
@@ -238,7 +238,7 @@ def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
         total=gpu.total,
         shares=tuple(shares),
         hidden=parts.hidden,
-        hidden_kind=_guess(info),
+        hidden_kind=_class_from_last_look(info),
         down=why or word,
         used=job_memory(info),
         external=outside_memory(info),
@@ -248,7 +248,7 @@ def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
     )
 
 
-def _guess(info: GpuInfo) -> PresentClass:
+def _class_from_last_look(info: GpuInfo) -> PresentClass:
     """Return what the jobs of a GPU do, from the last look at the GPU, if they have no samples yet."""
     if info.seen is None or not is_measured(info):
         return "unknown"

@@ -84,7 +84,7 @@ class Operations(Protocol):
 
     def has_account(self, uid: int) -> bool: ...
 
-    def knows(self, connection: ClientConnection) -> bool: ...  # False: a query is running; `known` follows
+    def is_caller_known(self, connection: ClientConnection) -> bool: ...  # False: `known` follows
 
     def caller(self, connection: ClientConnection) -> Caller: ...
 
@@ -236,7 +236,7 @@ class EventLoop:
         if work := self._clients.work(connection):
             self._go_on(connection, work)
             return 0.0
-        if not self._operations.knows(connection):
+        if not self._operations.is_caller_known(connection):
             self._clients.park(connection)
             return 0.0
         try:

@@ -29,7 +29,15 @@ from fgsched.domain.states import JobState, Tier
 from fgsched.domain.units import format_share
 from fgsched.domain.vendor import VendorFacts
 from fgsched.gpus.ownership import holder_of
-from fgsched.launch.fence import ATTEMPT, PODMAN_SETTINGS, FenceDirectory, choose, members, remove, seal_of
+from fgsched.launch.fence import (
+    ATTEMPT,
+    PODMAN_SETTINGS,
+    FenceDirectory,
+    choose,
+    members,
+    remove,
+    stored_checksum,
+)
 from fgsched.lifecycle.containers import variables
 from fgsched.lifecycle.jobvariables import WORDS, VisibleDevices, words_of
 from fgsched.system.containers import installed, write_podman_settings
@@ -271,7 +279,7 @@ def _podman(folder: Path, hook: str, vendor: VendorFacts) -> dict[str, str]:
 def _prove(folder: Path, number: int, head: bytes, environment: dict[str, str]) -> str:
     """Return why the hook would not limit a program with these variables; "" if it would."""
     prover = fgshim.library().with_name("fgprove")
-    words = [str(prover), f"{folder}/libfgshim.so", str(number), str(ATTEMPT), f"{seal_of(head):x}"]
+    words = [str(prover), f"{folder}/libfgshim.so", str(number), str(ATTEMPT), f"{stored_checksum(head):x}"]
     with open(os.devnull, "r+b") as null:
         process = subprocess.run(
             words,

@@ -155,7 +155,7 @@ class SitePrograms:
             environment=environment("prolog", launching.job, launching.allocations, self._host),
             owner=launching.job.uid,
         )
-        self._runner.run(run, partial(self._prolog_done, launching))
+        self._runner.request(run, partial(self._prolog_done, launching))
 
     def _prolog_done(self, launching: PendingLaunch, ran: Ran) -> None:
         job, now = launching.job, self._under_way(launching.job.id)
@@ -181,7 +181,7 @@ class SitePrograms:
             keep=MOST_OUTPUT,
             owner=owner,
         )
-        self._runner.run(run, partial(_filtered, callback))
+        self._runner.request(run, partial(_filtered, callback))
 
     # -- the epilog -----------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class SitePrograms:
             environment=environment("epilog", job, allocations, self._host),
             owner=job.uid,
         )
-        self._runner.run(run, partial(self._epilog_done, job))
+        self._runner.request(run, partial(self._epilog_done, job))
 
     def _epilog_done(self, job: Job, ran: Ran) -> None:
         self._ending.discard(job.id)

@@ -25,10 +25,10 @@ from fgsched.controller.turn import (
     JobEnded,
     JobStarted,
     LaunchAttempt,
+    MpsDaemonAnswered,
     MpsHost,
     ResendOrders,
     RunningDaemon,
-    ServerAnswered,
     StartFailed,
 )
 from fgsched.domain.job import Job, MpsUse, Request
@@ -154,7 +154,7 @@ class MpsServers:
             case JobStarted(job=server, attempt=number, shepherd=shepherd):
                 if daemon := self._servers.get((*mps.key_of(server), number)):
                     self._started(engine, daemon, shepherd, now)
-            case ServerAnswered(job=server, attempt=number):
+            case MpsDaemonAnswered(job=server, attempt=number):
                 if daemon := self._servers.get((*mps.key_of(server), number)):
                     self._servers[daemon.name] = _answered(daemon, event, now)
             case (
@@ -270,10 +270,10 @@ class MpsServers:
         self._is_checked = False
 
 
-def _answered(server: MpsDaemon, answer: ServerAnswered, now: float) -> MpsDaemon:
+def _answered(server: MpsDaemon, answer: MpsDaemonAnswered, now: float) -> MpsDaemon:
     if server.phase is not Phase.STARTING:
         return server
-    reached = server.was_reached or answer.was_reached
+    reached = server.was_reached or answer.has_answered
     if answer.pids and set(server.pids).isdisjoint(answer.pids):
         again = now + mps.CONFIRM_PAUSE
         return replace(server, asks_at=again, was_reached=reached, pids=answer.pids, why="its server ended")
@@ -369,7 +369,7 @@ class MpsControl:
         self._launcher.follow(_pseudo(server), shepherd)
 
     def ask(self, step: mps.AskDaemon) -> None:
-        """Make a daemon start its server, and ask for it. ServerAnswered follows."""
+        """Make a daemon start its server, and ask for it. MpsDaemonAnswered follows."""
         server = step.server
         start = "" if server.was_reached else f"start_server -uid {server.uid}\n"
         words = f"get_server_list\n{start}get_server_list\n"
@@ -378,7 +378,7 @@ class MpsControl:
     def _answered(self, server: int, number: int, ran: Ran) -> None:
         pids = mps.pids_of(ran.output) if not ran.problem else ()
         why = "" if pids else ran.said or _first(ran.output) or ran.problem or "it starts no server"
-        self._report(ServerAnswered(server, number, pids, not ran.problem, why))
+        self._report(MpsDaemonAnswered(server, number, pids, not ran.problem, why))
 
     def stop(self, step: mps.StopDaemon) -> None:
         """End a daemon: by its own command, and then by signals. JobEnded follows."""
@@ -498,7 +498,7 @@ class MpsControl:
             gid=gid,
             owner=uid,
         )
-        self._runner.run(run, callback)
+        self._runner.request(run, callback)
 
 
 def _named(server: int, number: int) -> Job:

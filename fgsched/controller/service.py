@@ -92,7 +92,7 @@ class LaunchReports(Struct, frozen=True):
     cpus: Callable[[int], tuple[int, ...]]  # the CPUs near a GPU
     context: Callable[[str], tuple[int, bool]]  # GPU model -> as of region.pack
     policy: Callable[[], Policy]
-    gate: LaunchCheck  # what every launch passes
+    launch_check: LaunchCheck  # what every launch passes
 
 
 class LaunchParts(Struct, frozen=True):
@@ -130,7 +130,7 @@ def build(
         shepherd_ended=reports.shepherd_ended,
         host_users=helpers.sessions[0] if helpers.sessions else helpers.host_users,
         cpus=reports.cpus,
-        gate=reports.gate,
+        launch_check=reports.launch_check,
         context=reports.context,
         compute=lambda job: compute_policy_of(job, reports.policy()),
     )
@@ -478,7 +478,7 @@ class Controller:
             cpus=lambda index: self._gpus.gpu(index).cpus,
             context=self._contexts.of,
             policy=lambda: self._engine.policy,
-            gate=self._hooks,
+            launch_check=self._hooks,
         )
 
     def run(self, ready: Callable[[], None]) -> bool:

@@ -119,13 +119,13 @@ class EpilogDone(Struct, frozen=True):
     why: str = ""
 
 
-class ServerAnswered(Struct, frozen=True):
+class MpsDaemonAnswered(Struct, frozen=True):
     """The answer of an MPS daemon to the question for its server. `why`: why there is none."""
 
     job: int  # id of the daemon
     attempt: int  # its number
     pids: tuple[int, ...]  # of its servers
-    was_reached: bool = True  # it has answered
+    has_answered: bool = True
     why: str = ""
 
 
@@ -180,7 +180,7 @@ class ClientRequest(Struct, frozen=True):
 
 
 _Ends = JobEnded | PrologFailed | EpilogDone
-_Mps = ServerAnswered | ClientsEnded
+_Mps = MpsDaemonAnswered | ClientsEnded
 Event = (
     JobStarted | StartFailed | HostShort | _Ends | _Mps | Faulted | Recovery | WatchdogFinding | ClientRequest
 )
@@ -396,7 +396,7 @@ class MpsHost(Protocol):
         """Launch a daemon. JobStarted or Failed follows."""
 
     def ask(self, step: mps.AskDaemon) -> None:
-        """Ask a daemon for its server. ServerAnswered follows."""
+        """Ask a daemon for its server. MpsDaemonAnswered follows."""
 
     def stop(self, step: mps.StopDaemon) -> None:
         """End a daemon. JobEnded follows."""

@@ -11,7 +11,7 @@ from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.times import FOREVER
 from fgsched.launch.rundir import RunDir
-from fgsched.protocol import EarlierJob
+from fgsched.protocol import JobOfEarlierQueue
 from fgsched.store import StorageBroken, Store
 from fgsched.store.blobs import Unused
 from fgsched.system import generations
@@ -288,10 +288,10 @@ class EarlierJobs:
         for earlier_job in self.jobs:
             self._gpu_states.occupy(earlier_job.gpus, note_of(earlier_job), now)
 
-    def summary(self) -> list[EarlierJob]:
+    def summary(self) -> list[JobOfEarlierQueue]:
         """Return the jobs as `ping` shows them."""
         return [
-            EarlierJob(
+            JobOfEarlierQueue(
                 queue=job.queue,
                 job=job.job,
                 pid=job.processes[0].pid,

@@ -34,8 +34,8 @@ class HookRunner(Helper):
         self._heard: deque[bytes] = deque()  # outcomes that have arrived and are not passed on
         self.begin(watch, self._note_unfinished)
 
-    def run(self, run: HookRun, callback: Done) -> None:
-        """Run a program; `callback` is called with its outcome."""
+    def request(self, run: HookRun, callback: Done) -> None:
+        """Ask the process to run a program; `callback` is called later with its outcome."""
         self._number += 1
         run = replace(run, number=self._number)
         self._asked[run.number] = run, callback

@@ -110,7 +110,7 @@ def _dismiss(caller: socket.socket) -> None:
             pass
 
 
-class Watcher:
+class CallerRelay:
     """Serves the callers of a command until it has ended. Call `run` once."""
 
     def __init__(
@@ -239,7 +239,7 @@ def _join(name: str) -> NoReturn:
         os.close(descriptor)
     watched = os.pidfd_open(command)
     _detach()
-    Watcher(connection, command, watched).run()
+    CallerRelay(connection, command, watched).run()
     select.select([watched], [], [])
     signal_group(command, signal.SIGTERM)  # what it left in its process group
     with suppress(OSError):
@@ -316,7 +316,7 @@ def _start_watcher(connection: socket.socket, greeting: link.Greeting, held: Hel
         os._exit(0)
     try:
         _detach()
-        Watcher(connection, command, watched, stays=greeting.stays, held=held).run()
+        CallerRelay(connection, command, watched, stays=greeting.stays, held=held).run()
     finally:
         os._exit(0)
 

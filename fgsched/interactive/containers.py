@@ -20,7 +20,7 @@ from fgsched.domain.text import word_list
 from fgsched.domain.vendor import VendorFacts
 from fgsched.gpus import vendors
 from fgsched.interactive.agent import execute
-from fgsched.launch.fence import seal_of
+from fgsched.launch.fence import stored_checksum
 from fgsched.lifecycle.containers import HEADER_LINES, RUNTIMES, Mount, choose, is_path, parse_mounts
 from fgsched.lifecycle.jobvariables import translated
 
@@ -476,7 +476,7 @@ def _fence(folder: str, environ: Mapping[str, str]) -> ContainerFence | None:
     if not os.path.exists(region):
         return ContainerFence(folder=place, link=link, hook=hook, preload=preload)
     with open(region, "rb") as file:
-        seal = seal_of(file.read(_HEAD))
+        seal = stored_checksum(file.read(_HEAD))
     job, _, attempt = os.path.basename(place).partition(".")
     return ContainerFence(
         folder=place,

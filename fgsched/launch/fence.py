@@ -93,8 +93,8 @@ class FenceDirectory(Struct, frozen=True):
         return sizes
 
 
-def seal_of(head: bytes) -> int:
-    """Return the checksum in the first bytes of a region."""
+def stored_checksum(head: bytes) -> int:
+    """Return the checksum that is stored in the head of a region."""
     return int(_SEAL.unpack_from(head)[0])
 
 

@@ -195,7 +195,7 @@ class Ports(Struct, frozen=True):
     watch: Watch  # calls a function when a process has exited
     shepherd_ended: Callable[[int], None]  # the shepherd of a job has exited
     host_users: HostUsers  # as whom jobs are started
-    gate: LaunchCheck
+    launch_check: LaunchCheck
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # GPU -> CPUs near it
     context: Callable[[str], tuple[int, bool]] = lambda model: (0, False)  # GPU model -> as of region.pack
     compute: Callable[[Job], str] = lambda job: COMPUTE_NONE  # job -> how it shares GPU compute time
@@ -239,7 +239,7 @@ class Launcher:
             refuse=lambda why: self._ports.failed(job, why),
             cgroup=self._cgroups.device_of(job),
         )
-        self._ports.gate.open_for(launching)
+        self._ports.launch_check.open_for(launching)
 
     def _launch(self, job: Job, allocations: Sequence[GpuAllocation]) -> None:
         """Launch with the current data of the user, after a query of the name service if necessary."""
@@ -285,10 +285,10 @@ class Launcher:
             else ""
         )
         prefix = f"{space}/{self.run.path.name}-" if space else ""  # job ids are unique only in a queue
-        limits = self._limits(job, host_user) if self._site.become_user else {}
-        return replace(owner, space=prefix, scratch=scratch, limits=limits)
+        limits = self._login_limits(job, host_user) if self._site.become_user else {}
+        return replace(owner, directory_prefix=prefix, scratch=scratch, limits=limits)
 
-    def _limits(self, job: Job, host_user: HostUser | None) -> ResourceLimits:
+    def _login_limits(self, job: Job, host_user: HostUser | None) -> ResourceLimits:
         """Return the limits of the owner's login: of a PAM session, or those of limits.conf."""
         if host_user is not None and host_user.limits is not None:
             return host_user.limits

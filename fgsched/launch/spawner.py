@@ -39,7 +39,15 @@ def pack(launch: LaunchMessage, script: bytes, region_head: bytes) -> bytes:
         Refused: the message is larger than 8 MiB.
     """
     streams = (launch.files.stdin, launch.files.stdout, launch.files.errors)
-    texts = (launch.run, launch.space, launch.chdir, *streams, launch.tmpdir, launch.hook, launch.shared)
+    texts = (
+        launch.run,
+        launch.directory_prefix,
+        launch.chdir,
+        *streams,
+        launch.tmpdir,
+        launch.hook,
+        launch.shared,
+    )
     words = [text.encode(errors="surrogateescape") for text in (*texts, *launch.args)]
     cpus = cpu_words(launch.cpus)
     parts = (
@@ -63,7 +71,7 @@ def pack(launch: LaunchMessage, script: bytes, region_head: bytes) -> bytes:
 
 def _header(launch: LaunchMessage, length: int, sizes: tuple[int, int, int], cpu_words: int) -> bytes:
     """Encode the fixed part; `sizes` are the bytes of the script, the region's header and the region."""
-    number, target, before = launch.early
+    number, target, before = launch.early_signal
     flags = _APPEND * launch.append | _BECOME_USER * launch.become_user | _MOUNTS[launch.mounts]
     flags |= _NO_NEW_PRIVILEGES * launch.no_new_privileges
     flags |= _VERIFY_ENFORCEMENT * launch.proves | _MAKE_DIRECTORIES * launch.files.makes

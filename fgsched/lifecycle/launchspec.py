@@ -90,7 +90,7 @@ class JobOwner(Struct, frozen=True, kw_only=True):
     home: str
     gid: int
     groups: tuple[int, ...]
-    space: str = ""  # beginning of the real paths of the owner's job directories
+    directory_prefix: str = ""  # beginning of the real paths of the owner's job directories
     scratch: str = ""  # the owner's directory for TMPDIRs
     limits: ResourceLimits = field(
         default_factory=dict
@@ -417,13 +417,13 @@ class LaunchMessage(NamedTuple):
     groups: tuple[int, ...]
     umask: int
     rlimits: tuple[tuple[int, int, int], ...]
-    early: tuple[int, int, int]  # (signal, target, milliseconds before the time limit); zeros: none
+    early_signal: tuple[int, int, int]  # (signal, target, milliseconds before the time limit); zeros: none
     time_limit: int  # milliseconds; 0: none
     grace: int  # milliseconds between SIGTERM and SIGKILL
     leftover_grace: int  # milliseconds between SIGTERM and SIGKILL for processes that the script left
     last_wait: int  # milliseconds after SIGKILL, until a surviving process is left behind
     run: str
-    space: str  # prefix of the real path of the job directory; "": the run directory
+    directory_prefix: str  # prefix of the real path of the job directory; "": the run directory
     chdir: str
     files: Files
     tmpdir: str
@@ -459,13 +459,13 @@ def launch(
         groups=owner.groups,
         umask=job.request.umask,
         rlimits=merge_limits(owner.limits, job.request.rlimits) if owner.limits else job.request.rlimits,
-        early=_early(job.request),
+        early_signal=_early(job.request),
         time_limit=limit_of(job),
         grace=int(site.kill_wait * 1000),
         leftover_grace=int(min(site.kill_wait, 2) * 1000),
         last_wait=LAST_WAIT,
         run=site.run,
-        space=owner.space,
+        directory_prefix=owner.directory_prefix,
         chdir=job.request.chdir,
         files=paths,
         tmpdir=tmpdir,

@@ -64,7 +64,7 @@ class JobArray(Sequence[JobHandle[T]], Generic[T]):
             results.append(_outcome(job, remaining) if return_exceptions else job.result(remaining))
         return results
 
-    def as_completed(self, timeout: float | None = None) -> "Completed[T]":
+    def as_completed(self, timeout: float | None = None) -> "JobsAsCompleted[T]":
         """Yield the jobs as they end, in `for` or `async for`. `timeout` is in seconds."""
         return as_completed(self._jobs, timeout)
 
@@ -109,7 +109,7 @@ def _cancelled(jobs: Sequence[JobHandle[Any]]) -> Iterator[tuple[JobHandle[Any],
             yield job, outcome
 
 
-class Completed(Generic[T]):
+class JobsAsCompleted(Generic[T]):
     """Jobs in the order in which they end, for `for` and `async for`."""
 
     def __init__(self, jobs: Sequence[JobHandle[T]], timeout: float | None) -> None:
@@ -136,9 +136,9 @@ class Completed(Generic[T]):
                 yield await ended.get()
 
 
-def as_completed(jobs: Iterable[JobHandle[T]], timeout: float | None = None) -> Completed[T]:
+def as_completed(jobs: Iterable[JobHandle[T]], timeout: float | None = None) -> JobsAsCompleted[T]:
     """Yield jobs as they end, in `for` or `async for`; raise TimeoutError after `timeout` seconds."""
-    return Completed(list(jobs), timeout)
+    return JobsAsCompleted(list(jobs), timeout)
 
 
 def map(  # the name of the function that it resembles

@@ -113,7 +113,7 @@ class ChargedSpan(Struct, frozen=True):
     down: Sum
 
 
-class OwnerTotals(Struct, frozen=True, kw_only=True):
+class OwnerGpuTotals(Struct, frozen=True, kw_only=True):
     """The use of a GPU by the jobs of an owner in a period, in GPU seconds."""
 
     owner: Annotated[Owner, "owner_use.owner"]
@@ -311,7 +311,14 @@ def _columns(kind: type[Struct]) -> str:
 
 def _statements() -> dict[str, str]:
     """Return the statements of reports.sql, with their columns."""
-    kinds: tuple[type[Struct], ...] = (GpuTotals, GpuSlot, ChargedSpan, OwnerTotals, Example, MemoryRefusal)
+    kinds: tuple[type[Struct], ...] = (
+        GpuTotals,
+        GpuSlot,
+        ChargedSpan,
+        OwnerGpuTotals,
+        Example,
+        MemoryRefusal,
+    )
     kinds += (WarnedJobs, TopJob, FailedJob, FailuresOfName, DemandTotals, NamedJobs, PastRun)
     parts = {kind.__name__: _columns(kind) for kind in kinds} | {"has_failed": _HAS_FAILED}
     text = Path(__file__).with_name("reports.sql").read_text()
@@ -467,8 +474,8 @@ class Facts:
         return owners
 
     @cached_property
-    def uses(self) -> list[OwnerTotals]:
-        return self._owned(OwnerTotals, "owner_totals", span=self.sum_span)
+    def uses(self) -> list[OwnerGpuTotals]:
+        return self._owned(OwnerGpuTotals, "owner_totals", span=self.sum_span)
 
     @cached_property
     def jobs(self) -> list[JobTotals]:

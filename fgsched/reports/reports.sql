@@ -26,7 +26,7 @@ SELECT {ChargedSpan}
 FROM card_use WHERE span = :span AND at >= :since AND at < :until GROUP BY at ORDER BY at;
 
 -- name: owner_totals
-SELECT {OwnerTotals}
+SELECT {OwnerGpuTotals}
 FROM owner_use JOIN card ON card.id = owner_use.card
 WHERE span = :span AND at >= :since AND at < :until
 GROUP BY owner_use.owner, owner_use.card ORDER BY owner_use.owner, card.gpu;

@@ -196,7 +196,7 @@ class OwnerSum(Struct, frozen=True, kw_only=True):
     used: float
 
 
-class EndedJobs(Struct, frozen=True, kw_only=True):
+class EndedJobCount(Struct, frozen=True, kw_only=True):
     """How many jobs of an owner ended in one state since the accounts were made."""
 
     owner: Owner
@@ -210,7 +210,7 @@ class AccountTotals(Struct, frozen=True, kw_only=True):
     gpus: list[GpuRecord]
     totals: list[GpuSum]
     owners: list[OwnerSum]
-    jobs: list[EndedJobs]
+    jobs: list[EndedJobCount]
 
 
 def sums(reader: ReportReader) -> AccountTotals:
@@ -221,7 +221,7 @@ def sums(reader: ReportReader) -> AccountTotals:
         gpus=facts.gpus,
         totals=reader.records(GpuSum, "counted_cards", since=since),
         owners=_owned(facts, OwnerSum, "counted_owners", since=since),
-        jobs=_owned(facts, EndedJobs, "counted_jobs"),
+        jobs=_owned(facts, EndedJobCount, "counted_jobs"),
     )
 
 

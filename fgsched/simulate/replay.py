@@ -228,8 +228,8 @@ _UNTIL_AN_END = {Reason.RESOURCES, Reason.GPU_MEMORY, Reason.GPU_FRAGMENTED}
 Decide = Callable[[JobTable, float], Iterable[JobStart]]
 
 
-class _Clock:
-    """A simulated host at the current virtual time."""
+class _SimulatedRun:
+    """The run of the tasks on a simulated host, up to the current virtual time."""
 
     def __init__(
         self, tasks: Sequence[Task], site: SimHost, jobtable: JobTable, decide: Decide | None
@@ -317,11 +317,11 @@ def replay(
         decide: another planner, for comparisons; there is no preemption with it.
         progress: called with the number of started tasks.
     """
-    clock = _Clock(tasks, site, jobtable or JobTable(), decide)
-    while not clock.is_over:
-        clock.step()
-        progress(len(clock.host.started))
-    outcomes = tuple(outcome for _, outcome in sorted(clock.host.outcomes.items()))
+    simulated_run = _SimulatedRun(tasks, site, jobtable or JobTable(), decide)
+    while not simulated_run.is_over:
+        simulated_run.step()
+        progress(len(simulated_run.host.started))
+    outcomes = tuple(outcome for _, outcome in sorted(simulated_run.host.outcomes.items()))
     return Simulated(outcomes=outcomes, gpus=len(site.gpus), unstarted=len(tasks) - len(outcomes))
 
 

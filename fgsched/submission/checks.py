@@ -70,9 +70,9 @@ class Process:
             return self._of_stdin
         return load(word, self.cwd, directory, self.environ)
 
-    def working_directory(self, setting: AnySetting | None) -> str:
+    def job_directory(self, setting: AnySetting | None) -> str:
         """Return an absolute directory that the submitter can enter. Raises BadUsage."""
-        return working_directory(setting, self.cwd)
+        return job_directory(setting, self.cwd)
 
     def check_interpreter(self, name: str, data: bytes, directory: str, path: str) -> None:
         """Refuse a script whose interpreter cannot be executed. Raises BadUsage."""
@@ -253,7 +253,7 @@ def load_stdin(stdin: BinaryIO | None) -> Source:
         raise BadUsage(f"cannot read {STDIN}: {error.strerror}") from None
 
 
-def working_directory(setting: AnySetting | None, cwd: str) -> str:
+def job_directory(setting: AnySetting | None, cwd: str) -> str:
     """Return an absolute directory that the submitter can enter. Raises BadUsage."""
     if setting is None:
         return cwd

@@ -158,7 +158,7 @@ def _resource_of_pbs(name: str, value: str, part: str) -> Iterator[str]:
     elif name == "ncpus":
         yield f"--cpus-per-task={value}"
     elif name == "walltime":
-        yield f"--time={_clock(value)}"
+        yield f"--time={_slurm_walltime(value)}"
     elif name == "mem":
         yield f"--mem={_memory(value)}"
     elif name == "pmem":
@@ -167,7 +167,7 @@ def _resource_of_pbs(name: str, value: str, part: str) -> Iterator[str]:
         yield f"{_PART}{part}"
 
 
-def _clock(value: str) -> str:
+def _slurm_walltime(value: str) -> str:
     """Return a walltime, which is in seconds if it has no colon; days can be a fourth number."""
     days, *remainder = value.split(":") if value.count(":") == 3 else ("", value)
     if days:

@@ -234,7 +234,7 @@ class Surroundings(Protocol):
     def script(self, word: str | None, directory: str) -> Source:
         """Read the script that `word` names, or standard input; jobs run in `directory`. Raises BadUsage."""
 
-    def working_directory(self, setting: AnySetting | None) -> str:
+    def job_directory(self, setting: AnySetting | None) -> str:
         """Return an absolute directory that the submitter can enter. Raises BadUsage."""
 
     def check_interpreter(self, name: str, data: bytes, directory: str, path: str) -> None:
@@ -376,7 +376,7 @@ class SubmissionPreparer:
                 raise BadUsage(f"--wrap takes no script and no arguments; remove {quoted(words[0])}")
             return _Script("wrap", _wrapped(wrap.text), Settings(), slurm=self._is_slurm)
         word = words[0] if words and words[0] != "-" else None
-        directory = self._here.working_directory(before.get("chdir"))
+        directory = self._here.job_directory(before.get("chdir"))
         key = (word, directory, "ignore-sbatch" in before, "ignore-pbs" in before)
         if key not in self._scripts:
             self._scripts[key] = self._read(*key, before.values())
@@ -423,7 +423,7 @@ class SubmissionPreparer:
 
     def _plan(self, script: _Script, settings: Settings, args: Sequence[str], line: str) -> Prepared:
         """Prepare a submission; `line` is its command line as it is kept with the job."""
-        chdir = self._here.working_directory(settings.get("chdir"))
+        chdir = self._here.job_directory(settings.get("chdir"))
         name = _text(settings, "job-name", script.name)
         environment, warnings = self._environment(settings.get("export"))
         if script.label and "container" not in settings:

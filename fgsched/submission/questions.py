@@ -68,7 +68,7 @@ class Asking:
             accept(name, data)
         return Source(name, data, program)
 
-    def working_directory(self, setting: AnySetting | None) -> str:
+    def job_directory(self, setting: AnySetting | None) -> str:
         """Return the directory of the job, which the process has to check."""
         if setting is None:
             return self.cwd
@@ -219,7 +219,7 @@ def _of_option(question: LineQuestion, process: Process) -> str:
     words = question.words
     setting = Setting(BY_NAME[question.option], question.text, None, question.source, question.line)
     if question.kind == "enter":
-        process.working_directory(setting)
+        process.job_directory(setting)
         return ""
     if question.kind == "container":
         image, path, runtime = words

@@ -65,7 +65,7 @@ def _name_of(state: JobState | Reason) -> str:
     return str(state.value)
 
 
-def _digits(value: Any) -> str:
+def _truncated_text(value: Any) -> str:
     return str(int(value))
 
 
@@ -867,7 +867,7 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
         _pair("Restarts"),
     ],
     "requeue": [
-        _queue("REQUEUE", "Requeue", "", _digits),
+        _queue("REQUEUE", "Requeue", "", _truncated_text),
         _key("json squeue", "requeue"),
         _pair("Requeue", int),
     ],
@@ -1002,13 +1002,13 @@ FIELDS: dict[str | Value, list[OutputPlace]] = {
     ],
     view.waited_cpu_time: [
         _accounts("PlannedCPU", 10, format_elapsed),
-        _sacct("PlannedCPURAW", 13, _digits, is_of_jobs=True),
+        _sacct("PlannedCPURAW", 13, _truncated_text, is_of_jobs=True),
     ],
-    view.pending_time: [_queue("PENDING_TIME", "PendingTime", "", _digits, is_whole=True)],
+    view.pending_time: [_queue("PENDING_TIME", "PendingTime", "", _truncated_text, is_whole=True)],
     "elapsed": [
         _queue("TIME", "TimeUsed", "M", format_runtime, is_whole=True),
         _accounts("Elapsed", 10, format_elapsed),
-        _accounts("ElapsedRaw", 10, _digits),
+        _accounts("ElapsedRaw", 10, _truncated_text),
         _key("json step", "elapsed"),
         _key("sacct", "time.elapsed", int),
         _fgctl("RunTime", format_runtime),

@@ -20,7 +20,7 @@ from fgsched.domain.policy import Defaults, Policy
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import SubmitContext, format_mebibytes
 from fgsched.lifecycle.enforcement import MountPlan
-from fgsched.protocol import About, EarlierJob, InternalErrors, LogLine, LogLines, ShowLog
+from fgsched.protocol import About, InternalErrors, JobOfEarlierQueue, LogLine, LogLines, ShowLog
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups
 from fgsched.system.hostusers import HostUsers
 from fgsched.system.nice import hard_limits
@@ -41,7 +41,7 @@ class ControllerInfo(Struct, frozen=True):
     mounts: MountPlan
     fence: Callable[[], str]  # returns why the hook does not work, as far as tested
     unresolved_pids: Callable[[], Sequence[int]]  # returns the pids that GPUs list and no process here has
-    earlier_jobs: Callable[[], list[EarlierJob]]  # returns the jobs of earlier queues that still run
+    earlier_jobs: Callable[[], list[JobOfEarlierQueue]]  # returns the jobs of earlier queues that still run
     context_memory: Callable[[], int]  # returns the bytes of the smallest context on a GPU; 0: no GPU
     spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
     pids: PidsCgroups | None = None  # of the users, where a host's controller can make them

@@ -60,7 +60,7 @@ class Dispatcher:
             connection.uid, connection.gid, host_user, self.about.config, self._engine.policy
         )
 
-    def knows(self, connection: ClientConnection) -> bool:
+    def is_caller_known(self, connection: ClientConnection) -> bool:
         """Tell whether the caller's account is known. Requests of root do not wait for it."""
         return self.about.host_users.is_known(connection.uid) or connection.uid in (0, self._own_uid)
 

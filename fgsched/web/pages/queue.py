@@ -37,7 +37,7 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     may_change: bool
 
 
-class Filter(Struct, frozen=True):
+class FilterLink(Struct, frozen=True):
     """A choice of jobs, as a link."""
 
     label: str
@@ -58,7 +58,7 @@ class Heading(Struct, frozen=True):
 class QueuePage(Struct, frozen=True, kw_only=True):
     """The context of the page."""
 
-    filters: Sequence[Filter]
+    filter_links: Sequence[FilterLink]
     headings: Sequence[Heading]
     rows: Sequence[QueueRow]
     search: str
@@ -105,8 +105,8 @@ def context(data: QueueData, visit: Visit) -> QueuePage:
     operator = data.look.about.operator
     rows = [_row(job, data.look, visit, operator) for job in shown]
     return QueuePage(
-        filters=[
-            Filter(label, sum(choice(job, uid) for job in matching), _link(kept, show=key), key == chosen)
+        filter_links=[
+            FilterLink(label, sum(choice(job, uid) for job in matching), _link(kept, show=key), key == chosen)
             for key, (label, choice) in _CHOICES.items()
         ],
         headings=[_heading(key, kept) for key in _SORTS],

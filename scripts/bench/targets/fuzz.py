@@ -50,7 +50,7 @@ class Here:
 
         return parse_time(text, 0.0), ""
 
-    def working_directory(self, setting: Any) -> str:
+    def job_directory(self, setting: Any) -> str:
         return "/"
 
     def check_output(self, *_: Any, **__: Any) -> None:
