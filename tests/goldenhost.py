@@ -480,6 +480,7 @@ def _settled(host: GoldenHost, text: str) -> str:
 _VARYING = (
     (r'(?s)"rlimits": \[.*?\]\s*\]', '"rlimits": "LIMITS"'),
     (r"(?m)^(\S+\.batch\|+)\S+$", r"\1FIGURES"),  # of a process that runs
+    (r"(?m)(  00:00:00  )\d+M(   [\d:]+)$", r"\1RSS\2"),  # of fgstat: memory of a shell
     (r"CPULoad=\S+", "CPULoad=LOAD"),
     (r"(?m)^   OS=.* $", "   OS=SYSTEM "),
     (r"(BootTime|SlurmdStartTime|LastBusyTime)=\S+", r"\1=TIME"),
