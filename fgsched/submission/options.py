@@ -392,8 +392,8 @@ def demand(settings: Settings, site: SubmitContext) -> Demand:
         gpus, share, gpu_type, memory = every, WHOLE, "", GpuMemory()
     gpu_type = _gpu_type(settings.of(table.GPU_TYPE), site.aliases.get(gpu_type, gpu_type), gpus, site)
     gpu_type = _also(gpu_type, _constraint(settings, gpus, site).gpu)
-    asked = max(_cpus(settings, gpus), settings.value(table.MINCPUS, 1))
-    cpus = max(_possible(settings, asked), site.cpus if "exclusive" in settings else 1)
+    requested_cpus = max(_cpus(settings, gpus), settings.value(table.MINCPUS, 1))
+    cpus = max(_possible(settings, requested_cpus), site.cpus if "exclusive" in settings else 1)
     return made(
         Demand,
         gpus=gpus,

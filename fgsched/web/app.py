@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -181,29 +182,24 @@ class WebApp:
         session: WebSession = request.scope["fgsched.session"]
         if session.streams >= live.MOST_STREAMS or self.live().streams >= live.MOST_OPEN:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{session.streams} pages are open already.")
-        row, visit = self._asked(request, session)
+        row, visit = self._shown(request, session)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         events = self._events(row, visit, session, request.query_params.get("at", ""))
         return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
-    def _asked(self, request: Request, session: WebSession) -> tuple[PageRow, Visit]:
+    def _shown(self, request: Request, session: WebSession) -> tuple[PageRow, Visit]:
         """Return the page that a stream is about. Raises HTTPException."""
         parts = urlsplit(request.query_params.get("page", "/"))
         scope = {"type": "http", "method": "GET", "path": parts.path}
         for row in PAGES:
             match, child = self._routes[row.path].matches(scope)
             if match.name == "FULL" and row.live and (row.read_only or not session.read_only):
-                usual = self._visit(request, session)
-                params = {name: str(value) for name, value in child["path_params"].items()}
-                visit = Visit(
+                return row, replace(
+                    self._visit(request, session),
                     path=parts.path,
                     query=dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=20)),
-                    params=params,
-                    viewer=usual.viewer,
-                    token=usual.token,
-                    now=usual.now,
+                    params={name: str(value) for name, value in child["path_params"].items()},
                 )
-                return row, visit
         raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such page.")
 
     async def _events(self, row: PageRow, visit: Visit, session: WebSession, at: str) -> AsyncIterator[bytes]:
@@ -253,15 +249,7 @@ class WebApp:
         """Return the page as it is now, without the time at which it was made; "" if it cannot be read."""
 
         async def make() -> str:
-            present = Visit(
-                path=visit.path,
-                query=visit.query,
-                params=visit.params,
-                viewer=visit.viewer,
-                token=visit.token,
-                now=time.time(),
-            )
-            return await run_in_threadpool(self._made, row, present)
+            return await run_in_threadpool(self._made, row, replace(visit, now=time.time()))
 
         try:
             whole = await self.live().page((visit.url, visit.token), make)
@@ -295,15 +283,7 @@ class WebApp:
         back = acting.back_of(form)
         if verb in acting.ASKS and not form.get("sure"):
             return HTMLResponse(_question(verb, fields, back))
-        try:
-            note = await run_in_threadpool(acting.change, self.reader, verb, fields)
-        except FgschedError as error:
-            if error.exit_code in (Exit.UNREACHABLE, Exit.STORAGE):
-                raise
-            note = FormNotice(f"{error.cause}. {error.remedy}".strip(), has_failed=True)
-        session.message, session.has_failed = note.text, note.has_failed
-        self.live().note()
-        return RedirectResponse(back, HTTPStatus.SEE_OTHER)
+        return self._returned(session, await self._done(acting.change, verb, fields), back)
 
     async def _change_gpu(self, request: Request) -> Response:
         """Drain or resume a GPU, and return to its page with what came of it."""
@@ -312,15 +292,23 @@ class WebApp:
         self.used_at = time.monotonic()
         if verb not in ("drain", "resume"):
             raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such change.")
+        note = await self._done(acting.change_gpu, verb, form)
+        return self._returned(session, note, acting.back_of(form))
+
+    async def _done(self, change: Callable[..., FormNotice], *arguments: Any) -> FormNotice:
+        """Return what came of a change. Raises FgschedError if the controller does not answer."""
         try:
-            note = await run_in_threadpool(acting.change_gpu, self.reader, verb, form)
+            return await run_in_threadpool(change, self.reader, *arguments)
         except FgschedError as error:
             if error.exit_code in (Exit.UNREACHABLE, Exit.STORAGE):
                 raise
-            note = FormNotice(f"{error.cause}. {error.remedy}".strip(), has_failed=True)
+            return FormNotice(f"{error.cause}. {error.remedy}".strip(), has_failed=True)
+
+    def _returned(self, session: WebSession, note: FormNotice, path: str) -> Response:
+        """Lead to a page, which shows the note; open pages are made again."""
         session.message, session.has_failed = note.text, note.has_failed
         self.live().note()
-        return RedirectResponse(acting.back_of(form), HTTPStatus.SEE_OTHER)
+        return RedirectResponse(path, HTTPStatus.SEE_OTHER)
 
     async def _forecast(self, request: Request) -> Response:
         """Show the form with when its job would start."""
@@ -329,8 +317,8 @@ class WebApp:
         self.used_at = time.monotonic()
         form = dict(request.scope["fgsched.form"])
         wish = submitting.wish_of(form)
-        asked = await run_in_threadpool(submitting.tested, self.reader, wish, form.get("key", ""))
-        return self._form(request, asked)
+        trial = await run_in_threadpool(submitting.tested, self.reader, wish, form.get("key", ""))
+        return self._form(request, trial)
 
     async def _submit(self, request: Request) -> Response:
         """Submit the job of a form, or show the form with the refusal."""
@@ -345,9 +333,7 @@ class WebApp:
                 raise
             status = _STATUS.get(Exit(error.exit_code), HTTPStatus.CONFLICT)
             return self._form(request, submit.FormAnswer(wish=wish, key=key, refusal=error), status)
-        session.message, session.has_failed = note.text, note.has_failed
-        self.live().note()
-        return RedirectResponse(path, HTTPStatus.SEE_OTHER)
+        return self._returned(session, note, path)
 
     def _form(
         self, request: Request, submission: submit.FormAnswer, status: HTTPStatus = HTTPStatus.OK
@@ -373,10 +359,10 @@ class WebApp:
         return answer
 
     def _opening(self, code: str, now: float) -> str:
-        known = self.guard.code(code, now)
-        if known is None:
+        page_code = self.guard.code(code, now)
+        if page_code is None:
             return plain_page("The link was used or is too old", _AGAIN)
-        made = format_time(known.shown_at, "%H:%M")
+        made = format_time(page_code.shown_at, "%H:%M")
         sentence = f"This link was made by {self._viewer.name} at {made} and opens the page once."
         form = {
             "action": "/open",

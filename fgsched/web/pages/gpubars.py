@@ -134,7 +134,7 @@ class UseBar(Struct, frozen=True):
 
     label: str
     text: str
-    asked: str = "100%"  # width of the outline
+    outline: str = "100%"  # width of the outline
     used: str = ""  # width of the bar; "": not measured
 
 

@@ -140,8 +140,12 @@ def _lede(data: JobData, visit: Visit) -> str:
         return _ending(job)
     where = words.gpus_phrase(job)
     on = f"on {where} " if where else ""
-    left = view.time_left(job)
-    ends = f"; it ends by {words.moment(now + left, now)}" if left and job.state is JobState.RUNNING else ""
+    seconds_left = view.time_left(job)
+    ends = (
+        f"; it ends by {words.moment(now + seconds_left, now)}"
+        if seconds_left and job.state is JobState.RUNNING
+        else ""
+    )
     memory = view.memory_now(job)
     used = (
         f" It uses {words.used_of(memory, job.memory)} of GPU memory."
@@ -255,8 +259,8 @@ def _plot(title: str, points: Sequence[Point], values: Sequence[float | None], s
         ((point.at - begin) / ((end - begin) or 1.0), value)
         for point, value in zip(points, values, strict=True)
     ]
-    known = [value for value in values if value is not None]
-    mean = f"mean {100 * sum(known) / len(known):.0f} % of {scale}" if known else ""
+    measured = [value for value in values if value is not None]
+    mean = f"mean {100 * sum(measured) / len(measured):.0f} % of {scale}" if measured else ""
     return Plot(
         title=f"{title}, last {words.span(end - begin)}",
         lines=polyline(drawn),
@@ -288,8 +292,8 @@ def _request(job: JobInfo, visit: Visit) -> list[Row]:
 
 
 def _place(job: JobInfo) -> list[Row]:
-    asked = f"{words.gpus(job)} GPU, {words.gib(job.memory)} each" if job.gpus else "no GPU"
-    rows = [Row("Asked", f"{asked}, {numbers.counted(job.cpus, 'CPU')}")]
+    gpu_request = f"{words.gpus(job)} GPU, {words.gib(job.memory)} each" if job.gpus else "no GPU"
+    rows = [Row("Asked", f"{gpu_request}, {numbers.counted(job.cpus, 'CPU')}")]
     rows.append(Row("Time limit", words.span(job.time_limit) if job.time_limit > 0 else "none"))
     if job.allocated:
         models = ", ".join(dict.fromkeys(part.model for part in job.allocated))

@@ -151,8 +151,8 @@ def _scheduler(job: JobInfo) -> tuple[int, int, float, float, int]:
 
 def _page(text: str, count: int) -> int:
     """Return the index of the page that is asked for, not beyond the last one."""
-    asked = int(text) - 1 if text.isascii() and text.isdecimal() and len(text) < 7 else 0
-    return max(0, min(asked, (count - 1) // ROWS))
+    index = int(text) - 1 if text.isascii() and text.isdecimal() and len(text) < 7 else 0
+    return max(0, min(index, (count - 1) // ROWS))
 
 
 def _link(kept: Mapping[str, str], **changed: str) -> str:
